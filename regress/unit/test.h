@@ -41,14 +41,14 @@ extern void test_skip(const char *reason);
 extern int	test_main(int argc, char **argv);
 
 #define TEST(test_name) \
-	static void test_##test_name(void); \
+	static void test_case_##test_name(void); \
 	__attribute__((constructor)) static void \
 	test_register_##test_name(void) \
 	{ \
-		static TestCase test = {#test_name, test_##test_name, NULL}; \
+		static TestCase test = {#test_name, test_case_##test_name, NULL}; \
 		test_register(&test); \
 	} \
-	static void test_##test_name(void)
+	static void test_case_##test_name(void)
 
 /* CHECK(condition) or CHECK(condition, "format", ...) */
 #define CHECK(...) TEST_CHECK_PICK_(__VA_ARGS__, f, f, f, f, f, f, f, f, f, f, plain)(__VA_ARGS__)
