@@ -9,6 +9,9 @@
 
 #include <stdint.h>
 
+/* PostgreSQL's c.h has a macro of the same name and value. */
+#undef STATUS_OK
+
 typedef enum Status
 {
 	STATUS_OK = 0,
