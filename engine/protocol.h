@@ -11,7 +11,8 @@
  *
  *     E  MSG_HELLO      EngineHello
  *     B  MSG_LOAD       DatasetSpec, RecordLayout with its segments
- *     B  MSG_ROWS       RowsMessage                     any number; a slot at a time
+ *     B  MSG_ROWS       RowsMessage                     any number; a slot at a time, training rows before validation
+ *                                                       rows
  *     E  MSG_SLOT_FREE  uint32 slot                     the slot may be filled again
  *     B  MSG_END_ROWS   uint32 nclasses, int32 code[]   regression: nclasses = 0.  code[i] is the final class of
  *                                                       provisional code i (labels are sorted when all are known)
@@ -23,7 +24,8 @@
  *     E  MSG_RESULT     TrainResult                     the last frame; the engine then exits with status 0
  *
  * At any time the engine may send MSG_ERROR with an Error and exit.  To cancel, the backend closes the
- * socket: the engine's watcher thread ends the process at once.
+ * socket, or shuts its sending side down: the engine's watcher thread ends the process at once.  So the
+ * backend keeps the socket open until it has MSG_RESULT.
  */
 #ifndef PGT_PROTOCOL_H
 #define PGT_PROTOCOL_H

@@ -101,6 +101,9 @@ typedef struct DatasetSpec
 	int32_t		external_validation;	/* rows of SPLIT_VALIDATION came; do not split */
 	double		validation_fraction;	/* 0: none */
 	uint64_t	seed;
+	RowShape	input;			/* as TrainSpec.input: images of several channels arrive channels first, as PyTorch has
+								 * them, and are stored channels last */
+	int32_t		padding;
 } DatasetSpec;
 
 typedef struct TrainSpec
