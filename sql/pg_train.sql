@@ -14,6 +14,7 @@ CREATE TABLE pgtrain.model
 	name text NOT NULL UNIQUE,
 	owner regrole NOT NULL,
 	deployed_version int NOT NULL,
+	last_version int NOT NULL,        -- numbers of dropped versions are not used again
 	created timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE pgtrain.model IS 'a model: a name, an owner and the version that its name stands for';
@@ -96,6 +97,76 @@ SELECT pg_catalog.pg_extension_config_dump('pgtrain.weight', '');
 SELECT pg_catalog.pg_extension_config_dump('pgtrain.epoch_metric', '');
 SELECT pg_catalog.pg_extension_config_dump('pgtrain.model_grant', '');
 
+-- What a role may see: models that it owns, by itself or as a member of the owner, and models granted to it or to
+-- everybody.  The views run as their owner and the tables stay closed.
+
+CREATE VIEW pgtrain.usable_model WITH (security_barrier) AS
+SELECT m.model_id, m.name, m.owner, m.deployed_version, m.created
+FROM pgtrain.model m
+WHERE pg_catalog.pg_has_role(m.owner, 'USAGE')
+	OR EXISTS (SELECT FROM pgtrain.model_grant g
+			   WHERE g.model_id = m.model_id
+				   AND (g.grantee = 0 OR pg_catalog.pg_has_role(g.grantee, 'USAGE')));
+COMMENT ON VIEW pgtrain.usable_model IS 'models that the current role may score with; the public views build on it';
+
+CREATE VIEW pgtrain.models WITH (security_barrier) AS
+SELECT m.name,
+	m.owner,
+	m.deployed_version,
+	(SELECT pg_catalog.count(*)::int FROM pgtrain.model_version n WHERE n.model_id = m.model_id) AS versions,
+	v.task,
+	v.target,
+	v.parameters,
+	m.created,
+	v.created AS trained,
+	ARRAY(SELECT CASE WHEN g.grantee = 0 THEN 'public' ELSE g.grantee::text END
+		  FROM pgtrain.model_grant g WHERE g.model_id = m.model_id ORDER BY 1) AS granted_to
+FROM pgtrain.usable_model m
+	JOIN pgtrain.model_version v ON v.model_id = m.model_id AND v.version = m.deployed_version;
+COMMENT ON VIEW pgtrain.models IS 'models that you own or were granted, with their deployed version';
+
+CREATE VIEW pgtrain.versions WITH (security_barrier) AS
+SELECT m.name AS model,
+	v.version,
+	v.version = m.deployed_version AS deployed,
+	v.created,
+	v.created_by,
+	v.task,
+	v.loss,
+	v.source,
+	v.target,
+	v.target_type,
+	v.classes,
+	ARRAY(SELECT e.encoder ->> 'column'
+		  FROM pg_catalog.jsonb_array_elements(v.encoders) WITH ORDINALITY e (encoder, position)
+		  ORDER BY e.position) AS features,
+	v.input_shape,
+	v.architecture,
+	v.parameters,
+	v.options,
+	v.rows_used,
+	v.rows_skipped,
+	v.train_rows,
+	v.validation_rows,
+	v.device,
+	v."precision",
+	v.libraries,
+	v.seed,
+	v.seconds_loading,
+	v.seconds_training
+FROM pgtrain.usable_model m
+	JOIN pgtrain.model_version v ON v.model_id = m.model_id;
+COMMENT ON VIEW pgtrain.versions IS 'every version of the models that you own or were granted: how it was made and what of';
+
+CREATE VIEW pgtrain.metrics WITH (security_barrier) AS
+SELECT m.name AS model, e.version, e.epoch, e.split, e.metric, e.value
+FROM pgtrain.usable_model m
+	JOIN pgtrain.epoch_metric e ON e.model_id = m.model_id;
+COMMENT ON VIEW pgtrain.metrics IS 'loss and metrics of every epoch, for the models that you own or were granted';
+
+GRANT USAGE ON SCHEMA pgtrain TO PUBLIC;
+GRANT SELECT ON pgtrain.models, pgtrain.versions, pgtrain.metrics TO PUBLIC;
+
 -- Training
 
 CREATE FUNCTION train_model(
@@ -143,3 +214,98 @@ CREATE FUNCTION train_model(
 RETURNS record
 AS 'MODULE_PATHNAME', 'pgt_train_model'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION train_model IS 'train a network on a table or SELECT and store it as a new version of the model';
+
+-- Scoring.  Never IMMUTABLE: a model may be trained or deployed anew.  The cost is what a small network takes, so
+-- that large scans are planned in parallel.
+
+CREATE FUNCTION predict(model text, input record) RETURNS float8
+AS 'MODULE_PATHNAME', 'pgt_predict_row'
+LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000;
+COMMENT ON FUNCTION predict(text, record) IS
+	'score a row, columns by name: the value of a regression, or the class where classes are numbers';
+
+CREATE FUNCTION predict(model text, features real[]) RETURNS float8
+AS 'MODULE_PATHNAME', 'pgt_predict_array'
+LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000;
+COMMENT ON FUNCTION predict(text, real[]) IS
+	'score an array of features in the order of training: the value of a regression, or the class where classes are numbers';
+
+CREATE FUNCTION predict_class(model text, input record) RETURNS text
+AS 'MODULE_PATHNAME', 'pgt_predict_class_row'
+LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000;
+COMMENT ON FUNCTION predict_class(text, record) IS 'score a row, columns by name: the most probable class';
+
+CREATE FUNCTION predict_class(model text, features real[]) RETURNS text
+AS 'MODULE_PATHNAME', 'pgt_predict_class_array'
+LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000;
+COMMENT ON FUNCTION predict_class(text, real[]) IS
+	'score an array of features in the order of training: the most probable class';
+
+CREATE FUNCTION predict_proba(model text, input record) RETURNS real[]
+AS 'MODULE_PATHNAME', 'pgt_predict_proba_row'
+LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000;
+COMMENT ON FUNCTION predict_proba(text, record) IS
+	'score a row, columns by name: the probability of each class, in the order of pgtrain.versions.classes';
+
+CREATE FUNCTION predict_proba(model text, features real[]) RETURNS real[]
+AS 'MODULE_PATHNAME', 'pgt_predict_proba_array'
+LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000;
+COMMENT ON FUNCTION predict_proba(text, real[]) IS
+	'score an array of features in the order of training: the probability of each class, in the order of pgtrain.versions.classes';
+
+-- Judging a model
+
+CREATE FUNCTION evaluate_model(model text, source text, OUT metric text, OUT value float8) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pgt_evaluate_model'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000 ROWS 10;
+COMMENT ON FUNCTION evaluate_model(text, text) IS
+	'metrics of a model on a table or SELECT that has its features and its target, named as in scikit-learn';
+
+CREATE FUNCTION confusion_matrix(model text, source text, OUT actual text, OUT predicted text, OUT count bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pgt_confusion_matrix'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000 ROWS 100;
+COMMENT ON FUNCTION confusion_matrix(text, text) IS
+	'how often each class of a table or SELECT was predicted as which; pairs that did not occur are left out';
+
+CREATE FUNCTION describe_model(model text, OUT layer text, OUT kind text, OUT output_shape int[],
+	OUT parameters bigint, OUT settings jsonb)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pgt_describe_model'
+LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000 ROWS 20;
+COMMENT ON FUNCTION describe_model(text) IS 'the layers of a model, with the shape of their output and their parameters';
+
+CREATE FUNCTION model_weights(model text, OUT tensor text, OUT shape int[], OUT "values" real[])
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pgt_model_weights'
+LANGUAGE C STABLE STRICT PARALLEL SAFE COST 10000 ROWS 20;
+COMMENT ON FUNCTION model_weights(text) IS
+	'the tensors of a model, named and laid out as in the state_dict of a PyTorch nn.Sequential';
+
+-- Managing models
+
+CREATE FUNCTION deploy_model(model text, version int) RETURNS void
+AS 'MODULE_PATHNAME', 'pgt_deploy_model'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION deploy_model(text, int) IS 'let the name of a model stand for this version';
+
+CREATE FUNCTION drop_model(model text) RETURNS void
+AS 'MODULE_PATHNAME', 'pgt_drop_model'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION drop_model(text) IS 'drop a model, or one version of it: name@version';
+
+CREATE FUNCTION rename_model(model text, new_name text) RETURNS void
+AS 'MODULE_PATHNAME', 'pgt_rename_model'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION rename_model(text, text) IS 'give a model another name';
+
+CREATE FUNCTION grant_model(model text, role text) RETURNS void
+AS 'MODULE_PATHNAME', 'pgt_grant_model'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION grant_model(text, text) IS 'let a role, or public, score with a model';
+
+CREATE FUNCTION revoke_model(model text, role text) RETURNS void
+AS 'MODULE_PATHNAME', 'pgt_revoke_model'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION revoke_model(text, text) IS 'take back what grant_model gave';
