@@ -66,3 +66,7 @@ check:
 
 bench:
 	@scripts/bench.sh
+
+# What a variable holds, for the scripts.
+print-%:
+	@echo $($*)
