@@ -49,16 +49,24 @@ interruptible()
 	return $rc
 }
 
-private_begin()
+# private_adopt FOLDER: work on a folder that private_begin made, now or in an earlier script.
+private_adopt()
 {
-	local bin lib share base
-
-	bin=$("$PG_CONFIG" --bindir) && lib=$("$PG_CONFIG" --pkglibdir) && share=$("$PG_CONFIG" --sharedir) || return 1
+	system_bin=$("$PG_CONFIG" --bindir) && system_lib=$("$PG_CONFIG" --pkglibdir) &&
+		system_share=$("$PG_CONFIG" --sharedir) || return 1
+	PRIVATE=$1
+	PGBIN=$PRIVATE/root$system_bin
+	PGPKGLIB=$PRIVATE/root$system_lib
 	private_user=nobody
 	if id postgres >/dev/null 2>&1
 	then
 		private_user=postgres
 	fi
+}
+
+private_begin()
+{
+	local base share
 
 	trap private_end EXIT
 	trap 'exit 130' INT
@@ -66,11 +74,11 @@ private_begin()
 	# The path of a Unix socket holds some hundred bytes.
 	base=${TMPDIR:-/tmp}
 	[ ${#base} -le 40 ] || base=/tmp
-	PRIVATE=$(mktemp -d "$base/pg_train.XXXXXX") || return 1
-	PGBIN=$PRIVATE/root$bin
-	PGPKGLIB=$PRIVATE/root$lib
-	mkdir -p "$PGBIN" "$PGPKGLIB" "$PRIVATE/root$share" "$PRIVATE/socket" "$PRIVATE/tmp" || return 1
-	cp -RLp "$bin/." "$PGBIN/" && cp -p "$lib"/*.so "$PGPKGLIB/" && cp -RLp "$share/." "$PRIVATE/root$share/" || return 1
+	PRIVATE=$(mktemp -d "$base/pg_train.XXXXXX") && private_adopt "$PRIVATE" || return 1
+	share=$PRIVATE/root$system_share
+	mkdir -p "$PGBIN" "$PGPKGLIB" "$share" "$PRIVATE/socket" "$PRIVATE/tmp" || return 1
+	cp -RLp "$system_bin/." "$PGBIN/" && cp -p "$system_lib"/*.so "$PGPKGLIB/" && cp -RLp "$system_share/." "$share/" ||
+		return 1
 	make -s install DESTDIR="$PRIVATE/root" >"$PRIVATE/install.log" 2>&1 || { cat "$PRIVATE/install.log" >&2; return 1; }
 	if [ "$(id -u)" = 0 ]
 	then
