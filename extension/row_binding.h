@@ -1,0 +1,40 @@
+/*
+ * row_binding.h - which columns of a row fill the network's input: found by name, once for a row type.
+ */
+#ifndef PGT_ROW_BINDING_H
+#define PGT_ROW_BINDING_H
+
+#include "postgres.h"
+
+#include "access/tupdesc.h"
+
+#include "extension/catalog.h"
+
+typedef struct RowBinding
+{
+	int			ncolumns;
+	int		   *attributes;		/* [ncolumns] index of the feature's column in the row */
+	ColumnEncoder *encoders;	/* [ncolumns] as stored, with the types that the row has */
+	int			nneeded;		/* leading attributes of the row that have to be read */
+	int			input_width;
+} RowBinding;
+
+/*
+ * Bind the features of a version to the columns of desc, in the current context.  ERROR for a column that is
+ * missing or cannot be converted.  The binding refers to the version.
+ */
+extern RowBinding *RowBindingCreate(const ModelVersion *version, TupleDesc desc);
+
+/* Fill x[input_width].  False: a feature is NULL. */
+extern bool RowBindingEncode(const RowBinding *binding, const Datum *values, const bool *nulls, float *x);
+
+/* Fill x from an array of all features in order; the caller has checked its length. */
+extern void EncodeArray(const EncoderSet *encoders, const float4 *features, float *x);
+
+/* Index of the column of that name, or -1; ERROR if there are several. */
+extern int	FindColumn(TupleDesc desc, const char *name);
+
+/* The name in desc that a wrong one was probably meant to be, or NULL. */
+extern const char *NearestColumn(TupleDesc desc, const char *name);
+
+#endif							/* PGT_ROW_BINDING_H */
