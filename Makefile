@@ -65,7 +65,7 @@ check:
 	@scripts/check.sh
 
 bench:
-	@scripts/bench.sh
+	@bench/bench.sh
 
 # What a variable holds, for the scripts.
 print-%:
