@@ -8,7 +8,6 @@
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/lsyscache.h"
-#include "utils/numeric.h"
 
 #include "engine/model.h"
 #include "extension/classes.h"
@@ -33,33 +32,44 @@ struct LabelMap
 };
 
 bool
-NumberAsDouble(Oid type, Datum value, double *number)
+IsNumberType(Oid type)
 {
 	switch (type)
 	{
 		case BOOLOID:
-			*number = DatumGetBool(value) ? 1.0 : 0.0;
-			return true;
 		case INT2OID:
-			*number = DatumGetInt16(value);
-			return true;
 		case INT4OID:
-			*number = DatumGetInt32(value);
-			return true;
 		case INT8OID:
-			*number = (double) DatumGetInt64(value);
-			return true;
 		case FLOAT4OID:
-			*number = DatumGetFloat4(value);
-			return true;
 		case FLOAT8OID:
-			*number = DatumGetFloat8(value);
-			return true;
 		case NUMERICOID:
-			*number = DatumGetFloat8(DirectFunctionCall1(numeric_float8, value));
 			return true;
 		default:
 			return false;
+	}
+}
+
+double
+NumberAsDouble(Oid type, Datum value)
+{
+	switch (type)
+	{
+		case BOOLOID:
+			return DatumGetBool(value) ? 1.0 : 0.0;
+		case INT2OID:
+			return DatumGetInt16(value);
+		case INT4OID:
+			return DatumGetInt32(value);
+		case INT8OID:
+			return (double) DatumGetInt64(value);
+		case FLOAT4OID:
+			return DatumGetFloat4(value);
+		case FLOAT8OID:
+			return DatumGetFloat8(value);
+		case NUMERICOID:
+			return DatumGetFloat8(DirectFunctionCall1(numeric_float8, value));
+		default:
+			elog(ERROR, "type %u is no number", type);
 	}
 }
 
@@ -72,19 +82,8 @@ ClassValues(const ModelVersion *version)
 	if (!OidIsValid(version->target_type))
 		return NULL;
 	type = getBaseType(version->target_type);
-	switch (type)
-	{
-		case BOOLOID:
-		case INT2OID:
-		case INT4OID:
-		case INT8OID:
-		case FLOAT4OID:
-		case FLOAT8OID:
-		case NUMERICOID:
-			break;
-		default:
-			return NULL;
-	}
+	if (!IsNumberType(type))
+		return NULL;
 
 	values = palloc(sizeof(double) * version->nclasses);
 	for (int i = 0; i < version->nclasses; i++)
@@ -195,8 +194,9 @@ ClassOfNumber(const LabelMap *map, Datum value)
 {
 	double		number;
 
-	if (map->class_values == NULL || !NumberAsDouble(map->type, value, &number))
+	if (map->class_values == NULL || !IsNumberType(map->type))
 		return -1;
+	number = NumberAsDouble(map->type, value);
 	for (int i = 0; i < map->nclasses; i++)
 		if (map->class_values[i] == number)
 			return i;

@@ -23,7 +23,8 @@ extern int	LabelMapCode(LabelMap *map, Datum value);
 extern int	LabelMapSize(const LabelMap *map);
 extern const char *LabelMapLabel(const LabelMap *map, int code);
 
-/* A number or boolean as a double; false: the type is neither. */
-extern bool NumberAsDouble(Oid type, Datum value, double *number);
+/* Numbers and booleans, as doubles. */
+extern bool IsNumberType(Oid type);
+extern double NumberAsDouble(Oid type, Datum value);
 
 #endif							/* PGT_CLASSES_H */

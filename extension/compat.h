@@ -7,8 +7,11 @@
 #include "postgres.h"
 
 #include "executor/executor.h"
+#include "funcapi.h"
+#include "miscadmin.h"
 #include "parser/analyze.h"
 #include "utils/guc.h"
+#include "utils/tuplesort.h"
 
 #if PG_VERSION_NUM < 140000
 #error "pg_train needs PostgreSQL 14 or later"
@@ -44,6 +47,52 @@ CompatReservePrefix(const char *prefix)
 	MarkGUCPrefixReserved(prefix);
 #else
 	EmitWarningsOnPlaceholders(prefix);
+#endif
+}
+
+/* Let a set-returning function fill resultinfo's tuplestore. */
+static inline void
+CompatMaterializedSRF(FunctionCallInfo fcinfo)
+{
+#if PG_VERSION_NUM >= 150000
+	InitMaterializedSRF(fcinfo, 0);
+#else
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	MemoryContext old;
+	TupleDesc	desc;
+
+	if (rsinfo == NULL || !IsA(rsinfo, ReturnSetInfo) || !(rsinfo->allowedModes & SFRM_Materialize))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("set-valued function called in context that cannot accept a set")));
+	old = MemoryContextSwitchTo(rsinfo->econtext->ecxt_per_query_memory);
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	rsinfo->returnMode = SFRM_Materialize;
+	rsinfo->setResult = tuplestore_begin_heap((rsinfo->allowedModes & SFRM_Materialize_Random) != 0, false, work_mem);
+	rsinfo->setDesc = desc;
+	MemoryContextSwitchTo(old);
+#endif
+}
+
+/* Sort single values of a type, forward only. */
+static inline Tuplesortstate *
+CompatTuplesortBeginDatum(Oid type, Oid less, int memory_kb)
+{
+#if PG_VERSION_NUM >= 150000
+	return tuplesort_begin_datum(type, less, InvalidOid, false, memory_kb, NULL, TUPLESORT_NONE);
+#else
+	return tuplesort_begin_datum(type, less, InvalidOid, false, memory_kb, NULL, false);
+#endif
+}
+
+static inline bool
+CompatTuplesortGetDatum(Tuplesortstate *state, Datum *value, bool *isnull)
+{
+#if PG_VERSION_NUM >= 160000
+	return tuplesort_getdatum(state, true, false, value, isnull, NULL);
+#else
+	return tuplesort_getdatum(state, true, value, isnull, NULL);
 #endif
 }
 

@@ -5,15 +5,14 @@
 
 #include "catalog/pg_type.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "lib/stringinfo.h"
-#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
 
 #include "extension/catalog.h"
+#include "extension/compat.h"
 #include "extension/report.h"
 #include "extension/stored_network.h"
 
@@ -133,7 +132,7 @@ pgt_describe_model(PG_FUNCTION_ARGS)
 	int32		nlayers;
 	Error		err;
 
-	InitMaterializedSRF(fcinfo, 0);
+	CompatMaterializedSRF(fcinfo);
 	version = CatalogLoadVersion(reference, false);
 	layers = NetworkLayers(version, &nlayers);
 	info = palloc(sizeof(LayerInfo) * nlayers);
@@ -190,7 +189,7 @@ pgt_model_weights(PG_FUNCTION_ARGS)
 	char	   *reference = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	ModelReference resolved;
 
-	InitMaterializedSRF(fcinfo, 0);
+	CompatMaterializedSRF(fcinfo);
 	CatalogResolve(reference, &resolved);
 	CatalogCheckUse(&resolved);
 	CatalogReadTensors(&resolved, PutTensor, fcinfo->resultinfo);

@@ -10,6 +10,8 @@
 
 #include "postgres.h"
 
+#include "tcop/dest.h"
+
 #include "engine/spec.h"
 #include "loader/encoder.h"
 
@@ -24,6 +26,8 @@ typedef struct Source Source;
 
 extern Source *SourceOpen(const char *source, const char *option_name);
 extern TupleDesc SourceDesc(const Source *source);	/* its output columns */
+/* Run it to its end, once, into any receiver: LoadRows brings its own, evaluation another. */
+extern void SourceRun(Source *source, DestReceiver *receiver);
 
 typedef enum TargetKind
 {
