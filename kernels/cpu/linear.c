@@ -1,0 +1,225 @@
+/*
+ * linear.c - the linear layer.  Compiled once per instruction set.
+ */
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/ops.h"
+
+#include <string.h>
+
+
+/* Outputs up to which rows are dotted with the weights instead of tiled. */
+#define DOT_OUTPUTS 2
+
+/* Rows of dy that are summed in float before their sum is added in double. */
+#define SUM_BLOCK 256
+
+ALWAYS_INLINE float
+dot(const void *x, const float *w, size_t k, const DType dtype)
+{
+	Vector		a = vector_set(0),
+				b = vector_set(0);
+	float		lanes[VECTOR_FLOATS],
+				sum = 0;
+	size_t		i = 0,
+				j;
+
+	if (dtype == DTYPE_F32)
+	{
+		const float *f = x;
+
+		for (; i + 2 * VECTOR_FLOATS <= k; i += 2 * VECTOR_FLOATS)
+		{
+			a += vector_load(f + i) * vector_load(w + i);
+			b += vector_load(f + i + VECTOR_FLOATS) * vector_load(w + i + VECTOR_FLOATS);
+		}
+	}
+	a += b;
+	for (; i < k; i++)
+		sum += load(x, i, dtype) * w[i];
+	vector_store(lanes, a);
+	for (j = 0; j < VECTOR_FLOATS; j++)
+		sum += lanes[j];
+	return sum;
+}
+
+/* w (n, k) in fp32, y (rows, n) */
+ALWAYS_INLINE void
+dot_rows(size_t rows, size_t n, size_t k, const void *x, const float *w, const float *b, float *y,
+		 const DType dtype)
+{
+	size_t		i,
+				j;
+
+	for (i = 0; i < rows; i++)
+		for (j = 0; j < n; j++)
+			y[i * n + j] = dot(const_element(x, dtype, i * k), w + j * k, k, dtype)
+				+ (b != NULL ? b[j] : 0.0f);
+}
+
+static void
+act_floats(Activation act, size_t n, float *y)
+{
+	size_t		i;
+
+	switch (act)
+	{
+		case ACT_NONE:
+			break;
+		case ACT_RELU:
+			for (i = 0; i < n; i++)
+				y[i] = math_relu(y[i]);
+			break;
+		case ACT_GELU:
+			for (i = 0; i < n; i++)
+				y[i] = math_gelu(y[i]);
+			break;
+		case ACT_TANH:
+			for (i = 0; i < n; i++)
+				y[i] = math_tanh(y[i]);
+			break;
+		case ACT_SIGMOID:
+			for (i = 0; i < n; i++)
+				y[i] = math_sigmoid(y[i]);
+			break;
+	}
+}
+
+/* Few outputs: a tile would mostly compute columns that do not exist. */
+static Status
+linear_fwd_dot(Backend *be, size_t m, size_t n, size_t k, const void *x, const void *w, const float *b,
+			   Activation act, void *y, DType dtype, DType out, Error *err)
+{
+	int			nt = threads_for(be, (double) m * (double) n * ((double) k * 0.1 + 5.0));
+	const float *weights = w;
+	void	   *workspace;
+
+	if (dtype == DTYPE_BF16)
+	{
+		float	   *converted;
+		size_t		i;
+
+		TRY(cpu_workspace(be, WORKSPACE_PACK_B, n * k * sizeof(float), &workspace, err));
+		converted = workspace;
+		for (i = 0; i < n * k; i++)
+			converted[i] = bf16_to_float(((const bf16_t *) w)[i]);
+		weights = converted;
+	}
+	PARALLEL(nt)
+	{
+		float		sums[SUM_BLOCK * DOT_OUTPUTS];
+		size_t		lo,
+					hi,
+					i,
+					j;
+
+		thread_range(m, 1, thread_index(), thread_count(), &lo, &hi);
+		for (i = lo; i < hi; i += SUM_BLOCK)
+		{
+			size_t		rows = min_size(SUM_BLOCK, hi - i);
+
+			DTYPE_SWITCH(dtype, D, dot_rows(rows, n, k, const_element(x, D, i * k), weights, b, sums, D));
+			act_floats(act, rows * n, sums);
+			DTYPE_SWITCH(out, D, for (j = 0; j < rows * n; j++) store(y, i * n + j, sums[j], D));
+		}
+	}
+	return STATUS_OK;
+}
+
+Status
+op_linear_fwd(Backend *be, size_t m, size_t n, size_t k, const void *x, const void *w, const float *b,
+			  Activation act, void *y, DType dtype, DType out, Error *err)
+{
+	Matrix		xm = {x, k, 1, dtype},
+				wt = {w, 1, k, dtype};
+	TileOutput	output = {.c = y,.c_row = n,.dtype = out,.beta = 0.0f,.bias = b,.act = act};
+
+	TRY(cpu_check_dtype(dtype, "linear", err));
+	TRY(cpu_check_dtype(out, "linear", err));
+	if ((unsigned) act > ACT_SIGMOID)
+		return error_set(err, STATUS_INTERNAL, "unknown activation %d", (int) act);
+	if (n <= DOT_OUTPUTS)
+		return linear_fwd_dot(be, m, n, k, x, w, b, act, y, dtype, out, err);
+	return gemm(be, m, n, k, &xm, &wt, &output, err);
+}
+
+Status
+op_linear_bwd_data(Backend *be, size_t m, size_t n, size_t k, const void *dy, const void *w, void *dx,
+				   DType dtype, Error *err)
+{
+	Matrix		dym = {dy, n, 1, dtype},
+				wm = {w, k, 1, dtype};
+	TileOutput	output = {.c = dx,.c_row = k,.dtype = dtype,.beta = 0.0f,.bias = NULL,.act = ACT_NONE};
+
+	TRY(cpu_check_dtype(dtype, "linear", err));
+	return gemm(be, m, k, n, &dym, &wm, &output, err);
+}
+
+/* Columns that bias_gradient sums at a time. */
+#define BIAS_COLUMNS 64
+
+ALWAYS_INLINE void
+bias_block(size_t rows, size_t n, size_t columns, const void *dy, float *sum, const DType dtype)
+{
+	size_t		i,
+				j;
+
+	for (j = 0; j < BIAS_COLUMNS; j++)
+		sum[j] = 0;
+	if (columns == BIAS_COLUMNS)
+		for (i = 0; i < rows; i++)
+			for (j = 0; j < BIAS_COLUMNS; j++)
+				sum[j] += load(dy, i * n + j, dtype);
+	else
+		for (i = 0; i < rows; i++)
+			for (j = 0; j < columns; j++)
+				sum[j] += load(dy, i * n + j, dtype);
+}
+
+/* db = beta db + column sums of dy (m, n), in double over blocks of rows */
+static void
+bias_gradient(Backend *be, size_t m, size_t n, const void *dy, float *db, float beta, DType dtype)
+{
+	size_t		groups = (n + BIAS_COLUMNS - 1) / BIAS_COLUMNS;
+	int			nt = groups > 1 ? threads_for(be, (double) m * (double) n * 0.15) : 1;
+
+	PARALLEL(nt)
+	{
+		size_t		lo,
+					hi,
+					i,
+					j,
+					first;
+
+		thread_range(n, BIAS_COLUMNS, thread_index(), thread_count(), &lo, &hi);
+		for (first = lo; first < hi; first += BIAS_COLUMNS)
+		{
+			size_t		columns = min_size(BIAS_COLUMNS, hi - first);
+			double		total[BIAS_COLUMNS] = {0};
+			float		sum[BIAS_COLUMNS];
+
+			for (i = 0; i < m; i += SUM_BLOCK)
+			{
+				DTYPE_SWITCH(dtype, D, bias_block(min_size(SUM_BLOCK, m - i), n, columns,
+												  const_element(dy, D, i * n + first), sum, D));
+				for (j = 0; j < BIAS_COLUMNS; j++)
+					total[j] += (double) sum[j];
+			}
+			for (j = 0; j < columns; j++)
+				db[first + j] = (float) total[j] + (beta == 0.0f ? 0.0f : beta * db[first + j]);
+		}
+	}
+}
+
+Status
+op_linear_bwd_weight(Backend *be, size_t m, size_t n, size_t k, const void *dy, const void *x, float *dw,
+					 float *db, float beta, DType dtype, Error *err)
+{
+	Matrix		dyt = {dy, 1, n, dtype},
+				xm = {x, k, 1, dtype};
+	TileOutput	output = {.c = dw,.c_row = k,.dtype = DTYPE_F32,.beta = beta,.bias = NULL,.act = ACT_NONE};
+
+	TRY(cpu_check_dtype(dtype, "linear", err));
+	if (db != NULL)
+		bias_gradient(be, m, n, dy, db, beta, dtype);
+	return gemm(be, n, k, m, &dyt, &xm, &output, err);
+}

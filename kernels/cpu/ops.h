@@ -1,0 +1,99 @@
+/*
+ * ops.h - the operations of one instruction set, and their entries in BackendOps (ops.c).
+ */
+#ifndef PGT_CPU_OPS_H
+#define PGT_CPU_OPS_H
+
+#include "kernels/cpu/cpu.h"
+
+#define op_gather ISA_NAME(op_gather)
+#define op_gather_field ISA_NAME(op_gather_field)
+#define op_linear_fwd ISA_NAME(op_linear_fwd)
+#define op_linear_bwd_data ISA_NAME(op_linear_bwd_data)
+#define op_linear_bwd_weight ISA_NAME(op_linear_bwd_weight)
+#define op_conv2d_fwd ISA_NAME(op_conv2d_fwd)
+#define op_conv2d_bwd_data ISA_NAME(op_conv2d_bwd_data)
+#define op_conv2d_bwd_weight ISA_NAME(op_conv2d_bwd_weight)
+#define op_maxpool2d_fwd ISA_NAME(op_maxpool2d_fwd)
+#define op_maxpool2d_bwd ISA_NAME(op_maxpool2d_bwd)
+#define op_avgpool2d_fwd ISA_NAME(op_avgpool2d_fwd)
+#define op_avgpool2d_bwd ISA_NAME(op_avgpool2d_bwd)
+#define op_batchnorm_fwd_train ISA_NAME(op_batchnorm_fwd_train)
+#define op_batchnorm_fwd_eval ISA_NAME(op_batchnorm_fwd_eval)
+#define op_batchnorm_bwd ISA_NAME(op_batchnorm_bwd)
+#define op_layernorm_fwd ISA_NAME(op_layernorm_fwd)
+#define op_layernorm_bwd ISA_NAME(op_layernorm_bwd)
+#define op_act_fwd ISA_NAME(op_act_fwd)
+#define op_act_bwd ISA_NAME(op_act_bwd)
+#define op_dropout ISA_NAME(op_dropout)
+#define op_add ISA_NAME(op_add)
+#define op_loss ISA_NAME(op_loss)
+#define op_sgd_step ISA_NAME(op_sgd_step)
+#define op_adam_step ISA_NAME(op_adam_step)
+#define op_cast ISA_NAME(op_cast)
+#define op_sum_squares ISA_NAME(op_sum_squares)
+
+extern Status op_gather(Backend *be, const void *records, size_t record_bytes, const uint32_t *index, size_t n,
+						const Segment *segments, int32_t nsegments, const float *scale, const float *offset,
+						size_t width, void *x, DType dtype, Error *err);
+extern Status op_gather_field(Backend *be, const void *records, size_t record_bytes, size_t field_offset,
+							  const uint32_t *index, size_t n, void *y, Error *err);
+
+extern Status op_linear_fwd(Backend *be, size_t m, size_t n, size_t k, const void *x, const void *w,
+							const float *b, Activation act, void *y, DType dtype, DType out, Error *err);
+extern Status op_linear_bwd_data(Backend *be, size_t m, size_t n, size_t k, const void *dy, const void *w,
+								 void *dx, DType dtype, Error *err);
+extern Status op_linear_bwd_weight(Backend *be, size_t m, size_t n, size_t k, const void *dy, const void *x,
+								   float *dw, float *db, float beta, DType dtype, Error *err);
+
+extern Status op_conv2d_fwd(Backend *be, const Conv2dShape *s, size_t n, const void *x, const void *w,
+							const float *b, Activation act, void *y, DType dtype, Error *err);
+extern Status op_conv2d_bwd_data(Backend *be, const Conv2dShape *s, size_t n, const void *dy, const void *w,
+								 void *dx, DType dtype, Error *err);
+extern Status op_conv2d_bwd_weight(Backend *be, const Conv2dShape *s, size_t n, const void *dy, const void *x,
+								   float *dw, float *db, float beta, DType dtype, Error *err);
+
+extern Status op_maxpool2d_fwd(Backend *be, const Conv2dShape *s, size_t n, const void *x, int32_t relu,
+							   void *y, uint8_t *argmax, DType dtype, Error *err);
+extern Status op_maxpool2d_bwd(Backend *be, const Conv2dShape *s, size_t n, const void *dy,
+							   const uint8_t *argmax, void *dx, DType dtype, Error *err);
+extern Status op_avgpool2d_fwd(Backend *be, const Conv2dShape *s, size_t n, const void *x, void *y,
+							   DType dtype, Error *err);
+extern Status op_avgpool2d_bwd(Backend *be, const Conv2dShape *s, size_t n, const void *dy, void *dx,
+							   DType dtype, Error *err);
+
+extern Status op_batchnorm_fwd_train(Backend *be, size_t m, size_t c, const void *x, const float *gamma,
+									 const float *beta, float eps, float momentum, float *running_mean,
+									 float *running_var, float *save_mean, float *save_invstd, void *y,
+									 DType dtype, Error *err);
+extern Status op_batchnorm_fwd_eval(Backend *be, size_t m, size_t c, const void *x, const float *gamma,
+									const float *beta, float eps, const float *running_mean,
+									const float *running_var, void *y, DType dtype, Error *err);
+extern Status op_batchnorm_bwd(Backend *be, size_t m, size_t c, const void *dy, const void *x,
+							   const float *gamma, const float *save_mean, const float *save_invstd, void *dx,
+							   float *dgamma, float *dbeta, float accumulate, DType dtype, Error *err);
+extern Status op_layernorm_fwd(Backend *be, size_t m, size_t d, const void *x, const float *gamma,
+							   const float *beta, float eps, float *save_mean, float *save_invstd, void *y,
+							   DType dtype, Error *err);
+extern Status op_layernorm_bwd(Backend *be, size_t m, size_t d, const void *dy, const void *x,
+							   const float *gamma, const float *save_mean, const float *save_invstd, void *dx,
+							   float *dgamma, float *dbeta, float accumulate, DType dtype, Error *err);
+
+extern Status op_act_fwd(Backend *be, Activation act, size_t n, const void *x, void *y, DType dtype, Error *err);
+extern Status op_act_bwd(Backend *be, Activation act, size_t n, const void *dy, const void *saved, void *dx,
+						 DType dtype, Error *err);
+extern Status op_dropout(Backend *be, size_t n, float p, uint64_t seed, uint64_t stream, const void *x, void *y,
+						 DType dtype, Error *err);
+extern Status op_add(Backend *be, size_t n, const void *a, const void *b, void *y, DType dtype, Error *err);
+
+extern Status op_loss(Backend *be, LossKind kind, size_t m, size_t c, const float *logits, const void *targets,
+					  float grad_scale, void *dlogits, DType dtype, LossSums *sums, Error *err);
+
+extern Status op_sgd_step(Backend *be, size_t n, float *p, const float *g, float *momentum_buffer,
+						  const SgdArgs *args, void *shadow, DType shadow_dtype, Error *err);
+extern Status op_adam_step(Backend *be, size_t n, float *p, const float *g, float *m, float *v,
+						   const AdamArgs *args, void *shadow, DType shadow_dtype, Error *err);
+extern Status op_cast(Backend *be, size_t n, const float *x, void *y, DType dtype, Error *err);
+extern Status op_sum_squares(Backend *be, size_t n, const float *x, double *result, Error *err);
+
+#endif							/* PGT_CPU_OPS_H */
