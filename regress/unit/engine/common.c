@@ -1,0 +1,423 @@
+/*
+ * common.c - small networks and datasets for the engine's tests.
+ */
+#include "regress/unit/engine/common.h"
+
+#include "kernels/philox.h"
+
+static const struct
+{
+	const char *name;
+	LayerKind	kind;
+}			kinds[] = {
+	{"linear", LAYER_LINEAR}, {"conv2d", LAYER_CONV2D}, {"maxpool2d", LAYER_MAXPOOL2D},
+	{"avgpool2d", LAYER_AVGPOOL2D}, {"global_avgpool", LAYER_GLOBAL_AVGPOOL}, {"flatten", LAYER_FLATTEN},
+	{"batchnorm", LAYER_BATCHNORM}, {"layernorm", LAYER_LAYERNORM}, {"dropout", LAYER_DROPOUT},
+	{"relu", LAYER_RELU}, {"gelu", LAYER_GELU}, {"tanh", LAYER_TANH}, {"sigmoid", LAYER_SIGMOID},
+};
+
+static void
+fail(const char *text)
+{
+	fprintf(stderr, "bad layers in a test: %s\n", text);
+	exit(2);
+}
+
+/* "3" or "3x2" */
+static void
+parse_pair(const char **p, int32_t *h, int32_t *w)
+{
+	char	   *end;
+
+	*h = *w = strtol(*p, &end, 10);
+	if (*end == 'x')
+		*w = strtol(end + 1, &end, 10);
+	*p = *end == ',' ? end + 1 : end;
+}
+
+static void
+parse_numbers(LayerSpec *layer, const char *p)
+{
+	char	   *end;
+
+	layer->kernel_h = layer->kernel_w = layer->stride_h = layer->stride_w = 1;
+	switch (layer->kind)
+	{
+		case LAYER_LINEAR:
+			layer->out = strtol(p, NULL, 10);
+			break;
+		case LAYER_DROPOUT:
+			layer->p = *p != '\0' ? strtof(p, NULL) : 0.5f;
+			break;
+		case LAYER_CONV2D:
+			layer->out = strtol(p, &end, 10);
+			p = *end == ',' ? end + 1 : end;
+			parse_pair(&p, &layer->kernel_h, &layer->kernel_w);
+			if (*p != '\0')
+				parse_pair(&p, &layer->stride_h, &layer->stride_w);
+			if (*p != '\0')
+				parse_pair(&p, &layer->pad_h, &layer->pad_w);
+			break;
+		case LAYER_MAXPOOL2D:
+		case LAYER_AVGPOOL2D:
+			parse_pair(&p, &layer->kernel_h, &layer->kernel_w);
+			layer->stride_h = layer->kernel_h;
+			layer->stride_w = layer->kernel_w;
+			if (*p != '\0')
+				parse_pair(&p, &layer->stride_h, &layer->stride_w);
+			if (*p != '\0')
+				parse_pair(&p, &layer->pad_h, &layer->pad_w);
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+parse_layer(LayerSpec *layer, char *word)
+{
+	char	   *numbers = strchr(word, ':');
+	size_t		length,
+				i;
+
+	if (numbers != NULL)
+		*numbers++ = '\0';
+	length = strlen(word);
+	layer->bias = 1;
+	layer->eps = 1e-5f;
+	layer->momentum = 0.1f;
+	if (length > 0 && word[length - 1] == '!')
+	{
+		word[length - 1] = '\0';
+		layer->bias = 0;
+	}
+	for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+	{
+		if (strcmp(kinds[i].name, word) != 0)
+			continue;
+		layer->kind = kinds[i].kind;
+		parse_numbers(layer, numbers != NULL ? numbers : "");
+		return;
+	}
+	fail(word);
+}
+
+Layers
+layers_parse(const char *text)
+{
+	Layers		l;
+	char	   *copy = strdup(text),
+			   *word,
+			   *rest = copy;
+	int32_t		block[16];
+	int32_t		number[16] = {0};
+	int32_t		depth = 0,
+				i;
+
+	memset(&l, 0, sizeof(l));
+	while ((word = strtok_r(rest, " ", &rest)) != NULL)
+	{
+		LayerSpec  *layer = &l.spec[l.n];
+		size_t		used = 0;
+
+		if (strcmp(word, "]") == 0)
+		{
+			depth--;
+			l.spec[block[depth]].span = l.n - block[depth] - 1;
+			continue;
+		}
+		if (l.n == 64)
+			fail(text);
+		for (i = 0; i <= depth; i++)
+			used += snprintf(layer->name + used, sizeof(layer->name) - used, "%s%d", i > 0 ? "." : "",
+							 i < depth ? number[i] - 1 : number[i]);
+		number[depth]++;
+		if (strcmp(word, "[") == 0)
+		{
+			layer->kind = LAYER_RESIDUAL;
+			block[depth++] = l.n;
+			number[depth] = 0;
+		}
+		else
+			parse_layer(layer, word);
+		l.n++;
+	}
+	if (depth != 0)
+		fail(text);
+	free(copy);
+	return l;
+}
+
+const BackendOps *
+test_ops(void)
+{
+	return cpu_backend();
+}
+
+Backend *
+test_backend(void)
+{
+	static Backend *be;
+	Error		err;
+
+	if (be == NULL && cpu_backend()->open(0, 2, &be, &err) != STATUS_OK)
+	{
+		fprintf(stderr, "no backend: %s\n", err.message);
+		exit(2);
+	}
+	return be;
+}
+
+float
+test_random(uint64_t seed, uint64_t index)
+{
+	return 2 * philox_uniform(philox_word(seed, 0, index)) - 1;
+}
+
+static void
+must(Status status, const Error *err)
+{
+	if (status == STATUS_OK)
+		return;
+	fprintf(stderr, "unexpected error: %s\n", err->message);
+	exit(2);
+}
+
+static size_t
+target_width(const Bench *b)
+{
+	return b->loss == LOSS_MSE || b->loss == LOSS_SMOOTH_L1 ? b->outputs : 1;
+}
+
+Bench
+bench_create(const char *text, RowShape input, LossKind loss, size_t rows, DType dtype, int flags)
+{
+	Layers		l = layers_parse(text);
+	Bench		b = {.input = input,.loss = loss,.rows = rows};
+	size_t		width = shape_elements(input),
+				i;
+	Error		err;
+
+	must(network_create(test_ops(), test_backend(), l.spec, l.n, input, rows, dtype, PROGRAM_TRAINING | flags,
+						&b.net, &err), &err);
+	must(network_init(b.net, 7, &err), &err);
+	b.outputs = b.net->program.outputs;
+	b.x = malloc(rows * width * sizeof(float));
+	for (i = 0; i < rows * width; i++)
+		b.x[i] = 1.5f * test_random(11, i);
+	b.targets = malloc(rows * target_width(&b) * 4);
+	for (i = 0; i < rows * target_width(&b); i++)
+	{
+		if (loss == LOSS_CROSS_ENTROPY)
+			((int32_t *) b.targets)[i] = (int32_t) ((test_random(13, i) + 1) / 2 * b.outputs);
+		else if (loss == LOSS_BCE_WITH_LOGITS)
+			((int32_t *) b.targets)[i] = test_random(13, i) > 0;
+		else
+			((float *) b.targets)[i] = 2 * test_random(13, i);
+	}
+	must(test_ops()->alloc(test_backend(), sizeof(LossSums), (void **) &b.sums, &err), &err);
+	must(test_ops()->alloc(test_backend(), rows * target_width(&b) * 4, &b.device_targets, &err), &err);
+	return b;
+}
+
+void
+bench_free(Bench *b)
+{
+	test_ops()->free(test_backend(), b->sums, sizeof(LossSums));
+	test_ops()->free(test_backend(), b->device_targets, b->rows * target_width(b) * 4);
+	network_free(b->net);
+	free(b->x);
+	free(b->targets);
+}
+
+void
+bench_put_input(Bench *b)
+{
+	size_t		channels = b->input.channels,
+				plane = shape_elements(b->input) / channels,
+				width = channels * plane,
+				r,
+				c,
+				p;
+	float	   *ours = malloc(b->rows * width * sizeof(float));
+	Error		err;
+
+	for (r = 0; r < b->rows; r++)
+		for (c = 0; c < channels; c++)
+			for (p = 0; p < plane; p++)
+				ours[r * width + p * channels + c] = b->x[r * width + c * plane + p];
+	if (b->net->dtype == DTYPE_F32)
+		must(test_ops()->copy_in(test_backend(), network_input(b->net), ours, b->rows * width * sizeof(float), &err), &err);
+	else
+		must(test_ops()->cast(test_backend(), b->rows * width, ours, network_input(b->net), b->net->dtype, &err), &err);
+	free(ours);
+}
+
+double
+bench_loss(Bench *b, bool backward)
+{
+	LossSums	sums;
+	Error		err;
+	const BackendOps *ops = test_ops();
+
+	bench_put_input(b);
+	must(ops->copy_in(test_backend(), b->device_targets, b->targets, b->rows * target_width(b) * 4, &err), &err);
+	must(ops->zero(test_backend(), b->sums, sizeof(LossSums), &err), &err);
+	must(network_forward(b->net, b->rows, 3, 5, &err), &err);
+	must(ops->loss(test_backend(), b->loss, b->rows, b->outputs, network_logits(b->net), b->device_targets,
+				   1.0f / b->rows, backward ? network_dlogits(b->net) : NULL, b->net->dtype, b->sums, &err), &err);
+	if (backward)
+		must(network_backward(b->net, b->rows, 3, 5, 0, &err), &err);
+	must(ops->copy_out(test_backend(), &sums, b->sums, sizeof(sums), &err), &err);
+	return sums.loss / sums.rows;
+}
+
+void
+bench_eval(Bench *b, float *logits)
+{
+	Error		err;
+
+	bench_put_input(b);
+	must(network_eval(b->net, b->rows, &err), &err);
+	must(test_ops()->copy_out(test_backend(), logits, network_logits(b->net), b->rows * b->outputs * sizeof(float), &err), &err);
+}
+
+float *
+bench_tensor(Bench *b, int32_t i)
+{
+	float	   *data = malloc(b->net->tensors.tensors[i].header.values * sizeof(float));
+	Error		err;
+
+	must(network_get_tensor(b->net, i, data, &err), &err);
+	return data;
+}
+
+float *
+bench_gradient(Bench *b, int32_t i)
+{
+	float	   *data = malloc(b->net->tensors.tensors[i].header.values * sizeof(float));
+	Error		err;
+
+	must(network_get_gradient(b->net, i, data, &err), &err);
+	return data;
+}
+
+/* width floats, then the target */
+static RecordLayout *
+float_layout(size_t width)
+{
+	RecordLayout *layout = calloc(1, sizeof(RecordLayout) + sizeof(Segment));
+
+	layout->record_bytes = (int32_t) (4 * width + 4);
+	layout->target_offset = (int32_t) (4 * width);
+	layout->input_width = (int32_t) width;
+	layout->nsegments = 1;
+	layout->segments[0] = (Segment)
+	{
+		DTYPE_F32, (int32_t) width, 0, 0
+	};
+	return layout;
+}
+
+Dataset *
+dataset_from_rows(const Rows *rows, DatasetSpec spec)
+{
+	RecordLayout *layout = float_layout(rows->width);
+	size_t		bytes = layout->record_bytes,
+				i;
+	char	   *records = malloc(rows->rows * bytes);
+	int32_t    *codes = malloc((rows->nclasses + 1) * sizeof(int32_t));
+	Dataset    *ds;
+	Error		err;
+
+	for (i = 0; i < rows->rows; i++)
+	{
+		memcpy(records + i * bytes, rows->x + i * rows->width, bytes - 4);
+		memcpy(records + i * bytes + bytes - 4, (char *) rows->targets + 4 * i, 4);
+	}
+	for (i = 0; i < rows->nclasses; i++)
+		codes[i] = (int32_t) i;
+	spec.task = rows->nclasses > 0 ? TASK_CLASSIFICATION : TASK_REGRESSION;
+	must(dataset_create(&spec, layout, &ds, &err), &err);
+	must(dataset_add(ds, records, rows->rows, SPLIT_TRAIN, &err), &err);
+	must(dataset_finish(ds, codes, rows->nclasses, &err), &err);
+	free(records);
+	free(codes);
+	free(layout);
+	return ds;
+}
+
+static Rows
+rows_random(size_t rows, size_t width)
+{
+	Rows		r = {.rows = rows,.width = width};
+	size_t		i;
+
+	r.x = malloc(rows * width * sizeof(float));
+	r.targets = malloc(rows * 4);
+	for (i = 0; i < rows * width; i++)
+		r.x[i] = 3 * test_random(17, i) + 1;
+	return r;
+}
+
+Rows
+rows_two_classes(size_t rows, size_t width)
+{
+	Rows		r = rows_random(rows, width);
+	size_t		i;
+
+	r.nclasses = 2;
+	for (i = 0; i < rows; i++)
+	{
+		const float *x = r.x + i * width;
+
+		((int32_t *) r.targets)[i] = (x[0] - 1) * (x[1] - 1) > 0;
+	}
+	return r;
+}
+
+Rows
+rows_smooth(size_t rows, size_t width)
+{
+	Rows		r = rows_random(rows, width);
+	size_t		i;
+
+	for (i = 0; i < rows; i++)
+	{
+		const float *x = r.x + i * width;
+
+		((float *) r.targets)[i] = 50 + 5 * (x[0] - 1) + 4 * sinf(x[1]);
+	}
+	return r;
+}
+
+void
+rows_free(Rows *rows)
+{
+	free(rows->x);
+	free(rows->targets);
+}
+
+TrainSpec *
+train_spec(const char *text, RowShape input, Task task, LossKind loss, int32_t outputs)
+{
+	Layers		l = layers_parse(text);
+	TrainSpec  *spec = calloc(1, sizeof(TrainSpec) + l.n * sizeof(LayerSpec));
+
+	spec->task = task;
+	spec->loss = loss;
+	spec->optimizer = OPTIMIZER_ADAM;
+	spec->epochs = 1;
+	spec->batch_size = 32;
+	spec->accumulation_steps = 1;
+	spec->learning_rate = 0.01f;
+	spec->beta1 = 0.9f;
+	spec->beta2 = 0.999f;
+	spec->eps = 1e-8f;
+	spec->seed = 1;
+	spec->input = input;
+	spec->outputs = outputs;
+	spec->nlayers = l.n;
+	memcpy(spec->layers, l.spec, l.n * sizeof(LayerSpec));
+	return spec;
+}
