@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <math.h>
 
+#include "common/shortest_dec.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/numeric.h"
@@ -76,16 +77,23 @@ typedef struct LayerList
 
 static void ParseLayers(LayerList *list, JsonbContainer *array, const char *path, const char *prefix, int depth);
 
+static void pg_attribute_noreturn()
+TooManyLayers(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("architecture has too many layers"),
+			 errdetail("A network has at most %d layers, the output layer and those of residual blocks included.",
+					   MAX_LAYERS)));
+}
+
 static LayerSpec *
 AddLayer(LayerList *list, LayerKind kind, const char *prefix, int position)
 {
 	LayerSpec  *layer;
 
-	/* The output layer will be one more. */
-	if (list->n >= MAX_LAYERS - 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("architecture has more than %d layers", MAX_LAYERS - 1)));
+	if (list->n >= MAX_LAYERS)
+		TooManyLayers();
 	if (list->n == list->allocated)
 	{
 		list->allocated = Max(16, list->allocated * 2);
@@ -463,6 +471,7 @@ PushParameter(JsonbParseState **state, const LayerSpec *layer, const Parameter *
 {
 	const void *source = (const char *) layer + parameter->offset;
 	const int32 *integers = source;
+	char		number[FLOAT_SHORTEST_DECIMAL_LEN];
 	JsonbValue	flag;
 
 	PushKey(state, parameter->name);
@@ -489,8 +498,8 @@ PushParameter(JsonbParseState **state, const LayerSpec *layer, const Parameter *
 			pushJsonbValue(state, WJB_VALUE, &flag);
 			break;
 		case PARAMETER_NUMBER:
-			PushNumber(state, WJB_VALUE,
-					   DatumGetCString(DirectFunctionCall1(float4out, Float4GetDatum(*(const float *) source))));
+			float_to_shortest_decimal_buf(*(const float *) source, number);
+			PushNumber(state, WJB_VALUE, number);
 			break;
 	}
 }
@@ -597,6 +606,8 @@ ArchitectureAppendOutput(LayerSpec *layers, int32 *nlayers, int32 outputs)
 {
 	LayerSpec  *output;
 
+	if (*nlayers >= MAX_LAYERS)
+		TooManyLayers();
 	layers = repalloc(layers, sizeof(LayerSpec) * (*nlayers + 1));
 	output = &layers[*nlayers];
 	memset(output, 0, sizeof(LayerSpec));
