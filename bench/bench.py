@@ -48,8 +48,9 @@ class Torch:
     """A torch_worker.py process."""
 
     def __init__(self, model, precision, config):
-        env = dict(os.environ, **MALLOC, OMP_NUM_THREADS=str(config['threads']),
-                   MKL_NUM_THREADS=str(config['threads']), **config.get('env', {}))
+        threads = str(config['threads'])
+        env = {name: value for name, value in os.environ.items() if not name.startswith(('OPENBLAS_', 'OMP_', 'MKL_'))}
+        env.update(MALLOC, OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, **config['env'])
         with open(LOG, 'a') as log:
             self.process = subprocess.Popen([config['python'], WORKER, model, precision, *config['settings']], env=env,
                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -92,6 +93,7 @@ def start_configs(python, model):
         with open('/proc/cpuinfo') as file:
             flags = file.read()
         changes.append({'env': {'OPENBLAS_CORETYPE': 'SkylakeX' if 'avx512f' in flags else 'Haswell'}})
+        changes.append({'env': {name: value for name, value in os.environ.items() if name.startswith('OPENBLAS_')}})
     return start, changes
 
 

@@ -5,6 +5,7 @@
 # missing is installed on Debian and Ubuntu, as root or through sudo; elsewhere it is named, and this fails.
 set -u
 
+cd "$(dirname "$0")/.." || exit 1
 PG_CONFIG=${PG_CONFIG:-pg_config}
 FASHION_MNIST=${FASHION_MNIST:-/usr/share/datasets/fashion-mnist}
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
@@ -79,7 +80,7 @@ then
 	exit 1
 fi
 
-echo "installing what is missing:" "${missing[@]##*|}"
+echo "installing what is missing; the log is build/deps.log"
 $as_root apt-get update -qq || exit 1
 packages=("${missing[@]##*|}")
 case "${packages[*]}" in
@@ -98,7 +99,12 @@ case "${packages[*]}" in
 		packages=("${packages[@]//MAJOR/$major}")
 		;;
 esac
-$as_root apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null || exit 1
+mkdir -p build
+if ! $as_root apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null >build/deps.log 2>&1
+then
+	tail -40 build/deps.log >&2
+	exit 1
+fi
 
 if ! probe
 then
