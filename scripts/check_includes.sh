@@ -101,7 +101,7 @@ mapfile -t cuda < <(sources kernels/cuda)
 FORBIDDEN=$devices
 part extension 'ours (extension|loader)/.*|ours kernels/error\.h|ours engine/(spec|ring|protocol|model)\.h|foreign .*' \
 	"${extension[@]}"
-part loader 'ours loader/.*|ours kernels/error\.h|ours engine/(spec|ring)\.h|foreign .*' "${loader[@]}"
+part loader 'ours loader/.*|ours extension/compat\.h|ours kernels/error\.h|ours engine/(spec|ring)\.h|foreign .*' "${loader[@]}"
 FORBIDDEN=
 part engine "ours engine/.*|ours kernels/(backend|philox|error)\.h|foreign $libc" "${engine[@]}"
 part "kernels in plain C" "ours kernels/[a-z0-9_]+\.h|ours kernels/cpu/.*|foreign $libc|foreign omp\.h" "${kernels[@]}"
