@@ -47,6 +47,28 @@ IsNumberType(Oid type)
 	}
 }
 
+NumberStorage
+NumberStorageOf(Oid type)
+{
+	switch (type)
+	{
+		case INT2OID:
+			return (NumberStorage) {sizeof(int16), true, TYPALIGN_SHORT};
+		case INT4OID:
+		case FLOAT4OID:
+			return (NumberStorage) {sizeof(int32), true, TYPALIGN_INT};
+		case INT8OID:
+		case FLOAT8OID:
+			return (NumberStorage) {sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE};
+		case NUMERICOID:
+			return (NumberStorage) {-1, false, TYPALIGN_INT};
+		case BOOLOID:
+			return (NumberStorage) {sizeof(bool), true, TYPALIGN_CHAR};
+		default:
+			elog(ERROR, "type %u is not a number", type);
+	}
+}
+
 static inline uint16
 ReadUint16(const char *from)
 {

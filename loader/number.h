@@ -11,6 +11,16 @@
 /* smallint, int, bigint, real, double precision, numeric or bool? */
 extern bool IsNumberType(Oid type);
 
+/* How such a type is stored in an array: as in pg_type, without looking there. */
+typedef struct NumberStorage
+{
+	int16		length;
+	bool		by_value;
+	char		alignment;
+} NumberStorage;
+
+extern NumberStorage NumberStorageOf(Oid type);
+
 /* A value of such a type, and not NULL.  A numeric too large for a double becomes infinity. */
 extern double NumberToDouble(Oid type, Datum value);
 
