@@ -252,7 +252,7 @@ CatalogMissingVersion(const char *name, int64 model_id, int32 version)
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("model \"%s\" has no version %d", name, version),
-			 versions == NULL ? 0 : errhint("Its latest versions are %s.", versions)));
+			 versions == NULL ? 0 : errhint("Its latest versions: %s.", versions)));
 }
 
 /* Look name and version (0: the deployed one) up under the active snapshot; false: there is no such model. */

@@ -11,6 +11,8 @@
 
 #include "engine/model.h"
 #include "extension/classes.h"
+#include "loader/labels.h"
+#include "loader/number.h"
 
 typedef struct LabelEntry
 {
@@ -23,55 +25,12 @@ struct LabelMap
 	MemoryContext context;
 	HTAB	   *codes;
 	Oid			type;			/* of the column */
-	FmgrInfo	output;
 	double	   *class_values;
 	int			nclasses;
 	int			size;
 	int			allocated;
 	const char **labels;		/* [size] */
 };
-
-bool
-IsNumberType(Oid type)
-{
-	switch (type)
-	{
-		case BOOLOID:
-		case INT2OID:
-		case INT4OID:
-		case INT8OID:
-		case FLOAT4OID:
-		case FLOAT8OID:
-		case NUMERICOID:
-			return true;
-		default:
-			return false;
-	}
-}
-
-double
-NumberAsDouble(Oid type, Datum value)
-{
-	switch (type)
-	{
-		case BOOLOID:
-			return DatumGetBool(value) ? 1.0 : 0.0;
-		case INT2OID:
-			return DatumGetInt16(value);
-		case INT4OID:
-			return DatumGetInt32(value);
-		case INT8OID:
-			return (double) DatumGetInt64(value);
-		case FLOAT4OID:
-			return DatumGetFloat4(value);
-		case FLOAT8OID:
-			return DatumGetFloat8(value);
-		case NUMERICOID:
-			return DatumGetFloat8(DirectFunctionCall1(numeric_float8, value));
-		default:
-			elog(ERROR, "type %u is no number", type);
-	}
-}
 
 double *
 ClassValues(const ModelVersion *version)
@@ -160,13 +119,8 @@ LabelMapCreate(const ModelVersion *version, Oid type)
 {
 	LabelMap   *map = palloc0(sizeof(LabelMap));
 	HASHCTL		control = {0};
-	Oid			output;
-	bool		varlena;
-
 	map->context = CurrentMemoryContext;
 	map->type = getBaseType(type);
-	getTypeOutputInfo(type, &output, &varlena);
-	fmgr_info(output, &map->output);
 	map->class_values = ClassValues(version);
 	map->nclasses = version->nclasses;
 	map->allocated = Max(2 * version->nclasses, 16);
@@ -196,7 +150,7 @@ ClassOfNumber(const LabelMap *map, Datum value)
 
 	if (map->class_values == NULL || !IsNumberType(map->type))
 		return -1;
-	number = NumberAsDouble(map->type, value);
+	number = NumberToDouble(map->type, value);
 	for (int i = 0; i < map->nclasses; i++)
 		if (map->class_values[i] == number)
 			return i;
@@ -206,7 +160,7 @@ ClassOfNumber(const LabelMap *map, Datum value)
 int
 LabelMapCode(LabelMap *map, Datum value)
 {
-	char	   *label = OutputFunctionCall(&map->output, value);
+	char	   *label = LabelText(map->type, value);
 	LabelEntry *entry;
 	const char *copy;
 	int			code;

@@ -23,8 +23,4 @@ extern int	LabelMapCode(LabelMap *map, Datum value);
 extern int	LabelMapSize(const LabelMap *map);
 extern const char *LabelMapLabel(const LabelMap *map, int code);
 
-/* Numbers and booleans, as doubles. */
-extern bool IsNumberType(Oid type);
-extern double NumberAsDouble(Oid type, Datum value);
-
 #endif							/* PGT_CLASSES_H */

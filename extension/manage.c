@@ -5,6 +5,7 @@
 
 #include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 
@@ -33,6 +34,7 @@ pgt_deploy_model(PG_FUNCTION_ARGS)
 	Datum		values[lengthof(types)];
 	OwnedModel	model;
 
+	PreventCommandIfReadOnly("deploy_model()");
 	CatalogLockModel(name, false, &model);
 	values[0] = Int64GetDatum(model.model_id);
 	values[1] = Int32GetDatum(version);
@@ -84,6 +86,7 @@ pgt_drop_model(PG_FUNCTION_ARGS)
 	int32		version;
 	char	   *name = CatalogParseReference(text_to_cstring(PG_GETARG_TEXT_PP(0)), &version);
 
+	PreventCommandIfReadOnly("drop_model()");
 	if (version > 0)
 		DropVersion(name, version);
 	else
@@ -102,6 +105,7 @@ pgt_rename_model(PG_FUNCTION_ARGS)
 	Datum		values[lengthof(types)];
 	OwnedModel	model;
 
+	PreventCommandIfReadOnly("rename_model()");
 	CatalogCheckName(new_name);
 	CatalogLockModel(name, true, &model);
 	values[0] = Int64GetDatum(model.model_id);
@@ -136,6 +140,7 @@ pgt_grant_model(PG_FUNCTION_ARGS)
 	Datum		values[lengthof(types)];
 	OwnedModel	model;
 
+	PreventCommandIfReadOnly("grant_model()");
 	CatalogLockModel(name, false, &model);
 	values[0] = Int64GetDatum(model.model_id);
 	values[1] = ObjectIdGetDatum(grantee);
@@ -159,6 +164,7 @@ pgt_revoke_model(PG_FUNCTION_ARGS)
 	Datum		values[lengthof(types)];
 	OwnedModel	model;
 
+	PreventCommandIfReadOnly("revoke_model()");
 	CatalogLockModel(name, false, &model);
 	values[0] = Int64GetDatum(model.model_id);
 	values[1] = ObjectIdGetDatum(grantee);

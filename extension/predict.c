@@ -38,7 +38,7 @@ typedef struct SiteModel
 	uint64		row_identifier;
 	MemoryContext binding_context;
 	RowBinding *binding;
-	TupleDesc	desc;			/* cut off after the last column needed */
+	TupleDesc	desc;
 	Datum	   *values;
 	bool	   *nulls;
 } SiteModel;
@@ -231,13 +231,12 @@ BindRow(SiteModel *model, Oid type, int32 typmod)
 		MemoryContextReset(model->binding_context);
 	old = MemoryContextSwitchTo(model->binding_context);
 	desc = lookup_rowtype_tupdesc(type, typmod);
-	model->desc = CreateTupleDescCopy(desc);
+	/* with the constraints come what heap_deform_tuple checks a row against and defaults for short rows */
+	model->desc = CreateTupleDescCopyConstr(desc);
 	ReleaseTupleDesc(desc);
 	model->binding = RowBindingCreate(model->model->version, model->desc);
-	/* Columns after the last one needed are not worth reading. */
-	model->desc->natts = model->binding->nneeded;
-	model->values = palloc(sizeof(Datum) * model->binding->nneeded);
-	model->nulls = palloc(sizeof(bool) * model->binding->nneeded);
+	model->values = palloc(sizeof(Datum) * model->desc->natts);
+	model->nulls = palloc(sizeof(bool) * model->desc->natts);
 	MemoryContextSwitchTo(old);
 
 	model->row_type = type;

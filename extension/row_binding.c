@@ -3,6 +3,9 @@
  */
 #include "postgres.h"
 
+#include <float.h>
+#include <math.h>
+
 #include "catalog/pg_type.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -122,35 +125,6 @@ RowBindingCreate(const ModelVersion *version, TupleDesc desc)
 	return binding;
 }
 
-/* All exponent bits set: infinity or not a number. */
-static inline bool
-AllFinite(const float *x, int n)
-{
-	uint32		nonfinite = 0;
-
-	for (int i = 0; i < n; i++)
-	{
-		uint32		bits;
-
-		memcpy(&bits, &x[i], sizeof(bits));
-		nonfinite |= (bits & 0x7f800000) == 0x7f800000;
-	}
-	return nonfinite == 0;
-}
-
-static void pg_attribute_noreturn()
-NonFiniteInput(const ColumnEncoder *encoders, int ncolumns, const float *x)
-{
-	for (int i = 0; i < ncolumns; i++)
-	{
-		if (!AllFinite(x + encoders[i].input_offset, encoders[i].width))
-			ereport(ERROR,
-					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-					 errmsg("feature \"%s\" is not finite", encoders[i].column)));
-	}
-	elog(ERROR, "network input is not finite");
-}
-
 bool
 RowBindingEncode(const RowBinding *binding, const Datum *values, const bool *nulls, float *x)
 {
@@ -171,8 +145,6 @@ RowBindingEncode(const RowBinding *binding, const Datum *values, const bool *nul
 		}
 		EncodeForScoring(encoder, value, x + encoder->input_offset);
 	}
-	if (!AllFinite(x, binding->input_width))
-		NonFiniteInput(binding->encoders, binding->ncolumns, x);
 	return true;
 }
 
@@ -182,12 +154,18 @@ EncodeArray(const EncoderSet *encoders, const float4 *features, float *x)
 	for (int i = 0; i < encoders->ncolumns; i++)
 	{
 		const ColumnEncoder *encoder = &encoders->columns[i];
-		const float4 *from = features + encoder->input_offset;
-		float	   *to = x + encoder->input_offset;
+		bool		finite = true;
 
-		for (int j = 0; j < encoder->width; j++)
-			to[j] = (float) ((from[j] - encoder->mean[j]) / encoder->stddev[j]);
+		for (int j = encoder->input_offset; j < encoder->input_offset + encoder->width; j++)
+		{
+			int			k = j - encoder->input_offset;
+
+			x[j] = (float) ((features[j] - encoder->mean[k]) / encoder->stddev[k]);
+			finite &= fabsf(x[j]) <= FLT_MAX;
+		}
+		if (!finite)
+			ereport(ERROR,
+					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+					 errmsg("value of column \"%s\" is not finite or too large", encoder->column)));
 	}
-	if (!AllFinite(x, encoders->input_width))
-		NonFiniteInput(encoders->columns, encoders->ncolumns, x);
 }

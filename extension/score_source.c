@@ -16,7 +16,9 @@
 #include "extension/row_binding.h"
 #include "extension/score_source.h"
 #include "extension/stored_network.h"
+#include "loader/labels.h"
 #include "loader/loader.h"
+#include "loader/number.h"
 
 /* Rows of a batch, where their activations fit MAX_BATCH_BYTES. */
 #define MAX_BATCH_ROWS 256
@@ -163,7 +165,7 @@ EncodeTarget(SourceScorer *scorer, Datum value, ScoredRow *row)
 		row->actual_class = LabelMapCode(scorer->labels, value);
 	else
 	{
-		row->actual_value = NumberAsDouble(scorer->target_type, value);
+		row->actual_value = NumberToDouble(scorer->target_type, value);
 		if (!isfinite(row->actual_value))
 			ereport(ERROR,
 					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
@@ -233,10 +235,11 @@ SourceScorerRun(SourceScorer *scorer, ScoredRowVisitor visit, void *arg)
 				(errcode(ERRCODE_NO_DATA_FOUND),
 				 errmsg("source has no rows to evaluate model \"%s\" on", scorer->version->name),
 				 skipped == 0 ? 0 :
-				 errdetail("In all of its %lld rows the target or a feature is null.", (long long) skipped)));
+				 errdetail("Null targets: %lld; null features: %lld.",
+						   (long long) scorer->without_target, (long long) scorer->without_feature)));
 	if (skipped > 0)
 		ereport(NOTICE,
-				(errmsg("%lld rows left out", (long long) skipped),
-				 errdetail("In %lld rows the target is null, in %lld others a feature.",
+				(errmsg_plural("%lld row left out", "%lld rows left out", skipped, (long long) skipped),
+				 errdetail("Null targets: %lld; null features: %lld.",
 						   (long long) scorer->without_target, (long long) scorer->without_feature)));
 }
