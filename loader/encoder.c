@@ -97,7 +97,8 @@ static void
 EncodeArrayForScoring(const ColumnEncoder *encoder, ArrayType *array, float *x)
 {
 	int			n = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
-	Oid			type = getBaseType(ARR_ELEMTYPE(array));
+	Oid			element = ARR_ELEMTYPE(array);
+	Oid			type = IsNumberType(element) ? element : getBaseType(element);
 	NumberStorage storage = NumberStorageOf(type);
 	const char *data = ARR_DATA_PTR(array);
 
