@@ -9,14 +9,13 @@
 #include <limits.h>
 #include <math.h>
 
-#include "common/shortest_dec.h"
 #include "utils/builtins.h"
-#include "utils/fmgrprotos.h"
 #include "utils/numeric.h"
 
 #include "engine/model.h"
 #include "extension/architecture.h"
 #include "extension/suggest.h"
+#include "loader/json.h"
 
 #define NKINDS (LAYER_RESIDUAL + 1)
 #define MAX_PARAMETERS 5
@@ -434,72 +433,34 @@ ArchitectureParse(Jsonb *architecture, int32 *nlayers)
 }
 
 static void
-PushKey(JsonbParseState **state, const char *name)
-{
-	JsonbValue	key;
-
-	key.type = jbvString;
-	key.val.string.val = unconstify(char *, name);
-	key.val.string.len = strlen(name);
-	pushJsonbValue(state, WJB_KEY, &key);
-}
-
-static void
-PushString(JsonbParseState **state, JsonbIteratorToken token, const char *text)
-{
-	JsonbValue	value;
-
-	value.type = jbvString;
-	value.val.string.val = unconstify(char *, text);
-	value.val.string.len = strlen(text);
-	pushJsonbValue(state, token, &value);
-}
-
-static void
-PushNumber(JsonbParseState **state, JsonbIteratorToken token, const char *text)
-{
-	JsonbValue	value;
-
-	value.type = jbvNumeric;
-	value.val.numeric = DatumGetNumeric(DirectFunctionCall3(numeric_in, CStringGetDatum(text),
-														   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
-	pushJsonbValue(state, token, &value);
-}
-
-static void
 PushParameter(JsonbParseState **state, const LayerSpec *layer, const Parameter *parameter)
 {
 	const void *source = (const char *) layer + parameter->offset;
 	const int32 *integers = source;
-	char		number[FLOAT_SHORTEST_DECIMAL_LEN];
-	JsonbValue	flag;
 
-	PushKey(state, parameter->name);
+	JsonPushKey(state, parameter->name);
 	switch (parameter->type)
 	{
 		case PARAMETER_COUNT:
-			PushNumber(state, WJB_VALUE, psprintf("%d", integers[0]));
+			JsonPushInteger(state, WJB_VALUE, integers[0]);
 			break;
 		case PARAMETER_SIZE:
 		case PARAMETER_PADDING:
 			if (integers[0] == integers[1])
 			{
-				PushNumber(state, WJB_VALUE, psprintf("%d", integers[0]));
+				JsonPushInteger(state, WJB_VALUE, integers[0]);
 				break;
 			}
 			pushJsonbValue(state, WJB_BEGIN_ARRAY, NULL);
-			PushNumber(state, WJB_ELEM, psprintf("%d", integers[0]));
-			PushNumber(state, WJB_ELEM, psprintf("%d", integers[1]));
+			JsonPushInteger(state, WJB_ELEM, integers[0]);
+			JsonPushInteger(state, WJB_ELEM, integers[1]);
 			pushJsonbValue(state, WJB_END_ARRAY, NULL);
 			break;
 		case PARAMETER_FLAG:
-			flag.type = jbvBool;
-			flag.val.boolean = integers[0] != 0;
-			pushJsonbValue(state, WJB_VALUE, &flag);
+			JsonPushBool(state, WJB_VALUE, integers[0] != 0);
 			break;
 		case PARAMETER_NUMBER:
-			float_to_shortest_decimal_buf(*(const float *) source, number);
-			PushNumber(state, WJB_VALUE, number);
+			JsonPushFloat(state, WJB_VALUE, *(const float *) source);
 			break;
 	}
 }
@@ -516,11 +477,11 @@ PushLayers(JsonbParseState **state, const LayerSpec *layers, int32 first, int32 
 
 		if (layer->kind != LAYER_RESIDUAL && kind->parameters[0].name == NULL)
 		{
-			PushString(state, WJB_ELEM, layer_kind_name(layer->kind));
+			JsonPushText(state, WJB_ELEM, layer_kind_name(layer->kind));
 			continue;
 		}
 		pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
-		PushKey(state, layer_kind_name(layer->kind));
+		JsonPushKey(state, layer_kind_name(layer->kind));
 		if (layer->kind == LAYER_RESIDUAL)
 		{
 			PushLayers(state, layers, i + 1, i + 1 + layer->span);

@@ -10,7 +10,6 @@
 
 #include "access/tupmacs.h"
 #include "catalog/pg_type.h"
-#include "common/shortest_dec.h"
 #include "fmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -18,6 +17,7 @@
 #include "utils/numeric.h"
 
 #include "loader/encoder.h"
+#include "loader/json.h"
 #include "loader/number.h"
 
 /* uint8 values reach the network as value / 255. */
@@ -151,37 +151,12 @@ EncodeForScoring(const ColumnEncoder *encoder, Datum value, float *x)
 }
 
 static void
-PushText(JsonbParseState **state, JsonbIteratorToken token, const char *text)
-{
-	JsonbValue	value;
-
-	value.type = jbvString;
-	value.val.string.val = unconstify(char *, text);
-	value.val.string.len = strlen(text);
-	pushJsonbValue(state, token, &value);
-}
-
-/* The shortest text that reads back as the same double, whatever extra_float_digits says. */
-static void
-PushDouble(JsonbParseState **state, JsonbIteratorToken token, double number)
-{
-	char		text[DOUBLE_SHORTEST_DECIMAL_LEN];
-	JsonbValue	value;
-
-	double_to_shortest_decimal_buf(number, text);
-	value.type = jbvNumeric;
-	value.val.numeric = DatumGetNumeric(DirectFunctionCall3(numeric_in, CStringGetDatum(text),
-														   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
-	pushJsonbValue(state, token, &value);
-}
-
-static void
 PushDoubles(JsonbParseState **state, const char *key, const double *numbers, int n)
 {
-	PushText(state, WJB_KEY, key);
+	JsonPushKey(state, key);
 	pushJsonbValue(state, WJB_BEGIN_ARRAY, NULL);
 	for (int i = 0; i < n; i++)
-		PushDouble(state, WJB_ELEM, numbers[i]);
+		JsonPushDouble(state, WJB_ELEM, numbers[i]);
 	pushJsonbValue(state, WJB_END_ARRAY, NULL);
 }
 
@@ -208,12 +183,12 @@ EncodersToJsonb(const EncoderSet *encoders)
 		const ColumnEncoder *encoder = &encoders->columns[i];
 
 		pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
-		PushText(&state, WJB_KEY, "column");
-		PushText(&state, WJB_VALUE, encoder->column);
-		PushText(&state, WJB_KEY, "type");
-		PushText(&state, WJB_VALUE, FeatureTypeName(encoder));
-		PushText(&state, WJB_KEY, "width");
-		PushDouble(&state, WJB_VALUE, encoder->width);
+		JsonPushKey(&state, "column");
+		JsonPushText(&state, WJB_VALUE, encoder->column);
+		JsonPushKey(&state, "type");
+		JsonPushText(&state, WJB_VALUE, FeatureTypeName(encoder));
+		JsonPushKey(&state, "width");
+		JsonPushInteger(&state, WJB_VALUE, encoder->width);
 		/* Bytes have none of their own. */
 		if (encoder->kind != ENCODER_BYTES)
 		{
