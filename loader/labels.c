@@ -155,10 +155,9 @@ LabelSetCreate(Oid type, const char *column)
 }
 
 bool
-LabelSetAccepts(const LabelSet *set, Oid type)
+LabelTypesMatch(Oid type, Oid other)
 {
-	type = getBaseType(type);
-	return FamilyOf(type) == set->family && (set->family != LABEL_ENUM || type == set->type);
+	return FamilyOf(type) == FamilyOf(other) && (FamilyOf(type) != LABEL_ENUM || type == other);
 }
 
 int

@@ -19,8 +19,8 @@ extern LabelSet *LabelSetCreate(Oid type, const char *column);
 
 extern bool LabelTypeSupported(Oid type);
 
-/* May labels of this type be looked up in the set? */
-extern bool LabelSetAccepts(const LabelSet *set, Oid type);
+/* May labels of one type be looked up among labels of the other?  Domains are resolved. */
+extern bool LabelTypesMatch(Oid type, Oid other);
 
 /* The code of a value of the given type; -1 where it has none and add is not set. */
 extern int32 LabelSetCode(LabelSet *set, Oid type, Datum value, bool add);

@@ -52,6 +52,9 @@ typedef enum TargetKind
 /* Can a column of this type be the target?  kind: TARGET_LABEL or TARGET_VALUE. */
 extern bool TargetTypeSupported(Oid type, TargetKind kind);
 
+/* Do labels of the two types compare? */
+extern bool TargetTypesMatch(Oid type, Oid other);
+
 /* Where full slots go.  Implemented by extension/training.c. */
 typedef struct RowSink
 {

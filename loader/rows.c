@@ -90,6 +90,12 @@ TargetTypeSupported(Oid type, TargetKind kind)
 	return IsNumberType(type) && type != BOOLOID;
 }
 
+bool
+TargetTypesMatch(Oid type, Oid other)
+{
+	return LabelTypesMatch(getBaseType(type), getBaseType(other));
+}
+
 /* Errors of a value */
 
 static void pg_attribute_noreturn()
