@@ -4,6 +4,7 @@ Every line of the table alternates between the two, round by round, on the same 
 rounds' own ratios, so that what slows the whole machine for a while touches both.  PyTorch runs in a process of its
 own (torch_worker.py), which has its settings, warmed up; its best settings are looked for first and kept.
 """
+import functools
 import json
 import os
 import statistics
@@ -72,6 +73,7 @@ class Torch:
         self.process.wait()
 
 
+@functools.lru_cache
 def torch_version(python):
     return subprocess.run([python, '-c', 'import torch; print(torch.__version__)'], stdout=subprocess.PIPE,
                           text=True, check=True).stdout.strip()
