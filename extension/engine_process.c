@@ -22,16 +22,15 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
 #include "engine/ring.h"
 #include "extension/engine_process.h"
 #include "extension/report.h"
+#include "extension/settings.h"
 
 #define ENGINE_PROGRAM "pg_train_engine"
-#define MAX_CPU_THREADS 1024
 
 /* Descriptors that a spawned engine is given are first moved here, out of the way of their final places. */
 #define FIRST_SPARE_FD 10
@@ -61,7 +60,6 @@ struct EngineProcess
 	Size		data_size;
 };
 
-static int	cpu_threads = 0;
 static dlist_head engines = DLIST_STATIC_INIT(engines);
 
 static void
@@ -90,13 +88,6 @@ ReleaseAtExit(int code, Datum arg)
 void
 EngineProcessInit(void)
 {
-	DefineCustomIntVariable("pg_train.cpu_threads",
-							"Threads that train on the CPU.",
-							"0 takes all processors that the server may use.",
-							&cpu_threads,
-							0, 0, MAX_CPU_THREADS,
-							PGC_USERSET, 0,
-							NULL, NULL, NULL);
 	RegisterResourceReleaseCallback(ReleaseOwned, NULL);
 }
 

@@ -21,7 +21,7 @@ typedef struct EngineFrame
 	const char *data;
 } EngineFrame;
 
-/* Settings and callbacks: from _PG_init. */
+/* Register for the end of resource owners: from _PG_init. */
 extern void EngineProcessInit(void);
 
 /* Start an engine.  It opens its device while the caller goes on. */

@@ -9,14 +9,34 @@
 #include "extension/compat.h"
 #include "extension/engine_process.h"
 #include "extension/model_cache.h"
+#include "extension/settings.h"
 
 PG_MODULE_MAGIC;
+
+#define MAX_CPU_THREADS 1024
+
+int			cpu_threads = 0;
+bool		report_epochs = true;
 
 void		_PG_init(void);
 
 void
 _PG_init(void)
 {
+	DefineCustomIntVariable("pg_train.cpu_threads",
+							"Threads that train on the CPU.",
+							"0 takes all processors that the server may use.",
+							&cpu_threads,
+							0, 0, MAX_CPU_THREADS,
+							PGC_USERSET, 0,
+							NULL, NULL, NULL);
+	DefineCustomBoolVariable("pg_train.report_epochs",
+							 "Sends an INFO message for each epoch of a training.",
+							 NULL,
+							 &report_epochs,
+							 true,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
 	EngineProcessInit();
 	ModelCacheInit();
 	CompatReservePrefix("pg_train");

@@ -1,0 +1,12 @@
+/*
+ * settings.h - the settings of training.
+ */
+#ifndef PGT_SETTINGS_H
+#define PGT_SETTINGS_H
+
+#include "postgres.h"
+
+extern int	cpu_threads;		/* pg_train.cpu_threads; 0: all processors */
+extern bool report_epochs;		/* pg_train.report_epochs */
+
+#endif							/* PGT_SETTINGS_H */
