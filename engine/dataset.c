@@ -83,7 +83,8 @@ check_layout(const DatasetSpec *spec, const RecordLayout *layout, Error *err)
 	if (!(spec->validation_fraction >= 0 && spec->validation_fraction < 1))
 		return error_set(err, STATUS_INVALID, "validation_fraction must be at least 0 and below 1, not %g",
 						 spec->validation_fraction);
-	if (spec->input.channels < 0 || spec->input.height < 0 || spec->input.width < 0)
+	if (spec->input.channels < 0 || spec->input.height < 0 || spec->input.width < 0 ||
+		(spec->input.height == 0) != (spec->input.width == 0))
 		return error_set(err, STATUS_PROTOCOL, "input shape is not valid");
 	if (shape_is_image(spec->input) &&
 		(__builtin_mul_overflow((int64_t) spec->input.channels * spec->input.height, (int64_t) spec->input.width, &covered) ||

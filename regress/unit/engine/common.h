@@ -7,20 +7,8 @@
 #include "engine/dataset.h"
 #include "engine/network.h"
 #include "engine/train.h"
+#include "regress/unit/engine/layers_text.h"
 #include "regress/unit/test.h"
-
-/* Layers from a line of text: "conv2d:4,3,1,1 relu [ batchnorm linear!:5 ] maxpool2d:2 dropout:0.5". */
-typedef struct Layers
-{
-	LayerSpec	spec[64];
-	int32_t		n;
-} Layers;
-
-/*
- * kind[:numbers].  conv2d:out,kernel[,stride[,padding]], pools: kernel[,stride[,padding]], linear:out, dropout:p; "!" after
- * the kind: without bias; "[" ... "]": a residual block.  A kernel or padding of the form 3x2 is height x width.
- */
-extern Layers layers_parse(const char *text);
 
 #define FLAT(features) ((RowShape) {(features), 0, 0})
 #define IMAGE(c, h, w) ((RowShape) {(c), (h), (w)})

@@ -220,7 +220,7 @@ TEST(fusion_does_not_change_results)
 	static const char *const layers[] = {
 		"conv2d:4,3,1,1 relu maxpool2d:2 conv2d:5,3 maxpool2d:2 relu flatten linear:8 relu dropout:0.5 linear:3",
 		"conv2d:4,3,1,1 relu conv2d:4,3,1,1 relu [ relu maxpool2d:3,1,1 ] flatten linear:6 tanh linear:7 sigmoid linear:3",
-		"conv2d:4,3,1,1 gelu maxpool2d:2 flatten linear:9 gelu linear:3",
+		"conv2d:4,3,1,1 gelu maxpool2d:2 relu flatten linear:9 gelu linear:3",
 	};
 	size_t		k;
 

@@ -85,6 +85,7 @@ TEST(shape_errors_name_layer_and_remedy)
 	check_error("relu", (RowShape) {3, 4, 0}, "input shape", "");
 	check_error("conv2d:2000000000,1 conv2d:2,1", IMAGE(1, 3, 3), "too large", "");
 	check_error("conv2d:2,3,1,2147483647", IMAGE(1, 3, 3), "too large", "");
+	check_error("linear:2000000000 linear:2000000000", FLAT(4), "too many parameters", "");
 	check_error("flatten", IMAGE(2000000000, 3, 3), "too large", "");
 }
 
