@@ -95,7 +95,6 @@ cpu_open(const char *isa, int32_t threads, Backend **out, Error *err)
 {
 	Backend    *be;
 
-	*out = NULL;
 	if (threads < 0 || threads > 4096)
 		return error_set(err, STATUS_INVALID, "cannot use %d threads", (int) threads);
 	be = calloc(1, sizeof(*be));
@@ -161,10 +160,10 @@ cpu_alloc(Backend *be, size_t bytes, void **out, Error *err)
 	*out = NULL;
 	if (bytes < HUGE_PAGE_BYTES)
 	{
-		size_t		size = round_up(bytes > 0 ? bytes : 1, CPU_ALIGNMENT);
-		void	   *data = aligned_alloc(CPU_ALIGNMENT, size);
+		size_t		size = bytes > 0 ? bytes : 1;
+		void	   *data;
 
-		if (data == NULL)
+		if (posix_memalign(&data, CPU_ALIGNMENT, size) != 0)
 			return error_set(err, STATUS_NO_MEMORY, "out of memory: cannot allocate %zu bytes", bytes);
 		memset(data, 0, size);
 		*out = data;

@@ -101,19 +101,20 @@ thread_count(void)
 }
 
 /*
- * Threads for an amount of work.  Starting and joining a team costs some microseconds, so a thread must have
- * PARALLEL_GRAIN_NS of work; ns is the caller's estimate for one thread.
+ * Threads for an amount of work: one, or all, since the OpenMP library ends and starts threads whenever the
+ * size of its team changes.  ns is the caller's estimate for one thread; a team has to save more than it costs to
+ * start and join, which is some microseconds.
  */
-#define PARALLEL_GRAIN_NS 10000.0
+#define TEAM_NS 4000.0
+#define TEAM_NS_PER_THREAD 500.0
 
 static inline int
 threads_for(const Backend *be, double ns)
 {
-	double		threads = ns / PARALLEL_GRAIN_NS;
+	double		threads = be->threads,
+				saved = ns - ns / threads;
 
-	if (be->threads == 1 || threads < 2.0)
-		return 1;
-	return threads < be->threads ? (int) threads : be->threads;
+	return saved > TEAM_NS + TEAM_NS_PER_THREAD * threads ? be->threads : 1;
 }
 
 /* The part of [0, n) of one of count threads, in multiples of unit. */

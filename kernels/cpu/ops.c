@@ -9,6 +9,7 @@
 static Status
 open_device(int32_t ordinal, int32_t threads, Backend **out, Error *err)
 {
+	*out = NULL;
 	if (ordinal != 0)
 		return error_set(err, STATUS_INVALID, "there is no cpu device %d, only device 0", (int) ordinal);
 	return cpu_open(CPU_STRING(PGT_ISA), threads, out, err);

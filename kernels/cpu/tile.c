@@ -7,68 +7,54 @@
 #define UNROLL _Pragma("GCC unroll 12")
 
 ALWAYS_INLINE void
-finish_row(const float *sum, const TileOutput *out, void *c, const DType dtype)
+finish_row(const float *sum, const TileOutput *out, const Activation act, void *c, const DType dtype)
 {
+	float		row[TILE_COLUMNS];
 	size_t		j;
 
+	for (j = 0; j < TILE_COLUMNS; j++)
+		row[j] = sum[j];
+	if (out->bias != NULL)
+		for (j = 0; j < out->columns; j++)
+			row[j] += out->bias[j];
+	if (out->beta != 0.0f)
+		for (j = 0; j < out->columns; j++)
+			row[j] += out->beta * load(c, j, dtype);
+	for (j = 0; j < TILE_COLUMNS; j++)
+		row[j] = math_act(act, row[j]);
 	for (j = 0; j < out->columns; j++)
-	{
-		float		v = sum[j];
-
-		if (out->bias != NULL)
-			v += out->bias[j];
-		if (out->beta != 0.0f)
-			v += out->beta * load(c, j, dtype);
-		store(c, j, v, dtype);
-	}
+		store(c, j, row[j], dtype);
 }
 
 /* The general way out of the registers: any type, activation and number of columns. */
 static __attribute__((noinline)) void
 finish_tile(const float *sums, size_t rows, const TileOutput *out)
 {
-	float		row[TILE_COLUMNS];
-	size_t		r,
-				j;
+	size_t		r;
 
 	for (r = 0; r < rows; r++)
 	{
 		const float *sum = sums + r * TILE_COLUMNS;
 		void	   *c = element(out->c, out->dtype, r * out->c_row);
 
-		if (out->act != ACT_NONE)
+		switch (out->act)
 		{
-			for (j = 0; j < TILE_COLUMNS; j++)
-				row[j] = sum[j];
-			if (out->bias != NULL)
-				for (j = 0; j < out->columns; j++)
-					row[j] += out->bias[j];
-			switch (out->act)
-			{
-				case ACT_RELU:
-					for (j = 0; j < TILE_COLUMNS; j++)
-						row[j] = math_relu(row[j]);
-					break;
-				case ACT_GELU:
-					for (j = 0; j < TILE_COLUMNS; j++)
-						row[j] = math_gelu(row[j]);
-					break;
-				case ACT_TANH:
-					for (j = 0; j < TILE_COLUMNS; j++)
-						row[j] = math_tanh(row[j]);
-					break;
-				case ACT_SIGMOID:
-					for (j = 0; j < TILE_COLUMNS; j++)
-						row[j] = math_sigmoid(row[j]);
-					break;
-				case ACT_NONE:
-					break;
-			}
-			for (j = 0; j < out->columns; j++)
-				store(c, j, row[j], out->dtype);
+			case ACT_NONE:
+				DTYPE_SWITCH(out->dtype, D, finish_row(sum, out, ACT_NONE, c, D));
+				break;
+			case ACT_RELU:
+				DTYPE_SWITCH(out->dtype, D, finish_row(sum, out, ACT_RELU, c, D));
+				break;
+			case ACT_GELU:
+				DTYPE_SWITCH(out->dtype, D, finish_row(sum, out, ACT_GELU, c, D));
+				break;
+			case ACT_TANH:
+				DTYPE_SWITCH(out->dtype, D, finish_row(sum, out, ACT_TANH, c, D));
+				break;
+			case ACT_SIGMOID:
+				DTYPE_SWITCH(out->dtype, D, finish_row(sum, out, ACT_SIGMOID, c, D));
+				break;
 		}
-		else
-			DTYPE_SWITCH(out->dtype, D, finish_row(sum, out, c, D));
 	}
 }
 

@@ -1,0 +1,54 @@
+/*
+ * devices_cpu.c - the configurations of the CPU backend: every instruction set of this machine, one thread and
+ * several, fp32 and bf16.
+ */
+#include "regress/unit/ops/device.h"
+
+#include "kernels/cpu/cpu.h"
+
+static const char *const isas[] = {"sse2", "avx2", "avx512"};
+
+/* An odd number, and more than some shapes have rows. */
+static const int thread_counts[] = {1, 2, 5};
+
+static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16};
+
+#define COUNT(array) ((int) (sizeof(array) / sizeof((array)[0])))
+
+int
+device_open(int i, Device *device)
+{
+	int			known = 0,
+				a;
+	Error		err = {0};
+
+	for (a = 0; a < COUNT(isas); a++)
+	{
+		int			inside = i - known;
+
+		if (cpu_backend_force_isa(isas[a], NULL) != STATUS_OK)
+			continue;
+		known += COUNT(thread_counts) * COUNT(dtypes);
+		if (i >= known)
+			continue;
+		device->ops = cpu_backend();
+		device->dtype = dtypes[inside % COUNT(dtypes)];
+		cpu_backend_force_isa(NULL, NULL);
+		if (device->ops->open(0, thread_counts[inside / COUNT(dtypes)], &device->be, &err) != STATUS_OK)
+		{
+			CHECK(0, "cannot open the cpu: %s", err.message);
+			return 0;
+		}
+		snprintf(device->label, sizeof(device->label), "%s, %d threads, %s", isas[a],
+				 thread_counts[inside / COUNT(dtypes)], device->dtype == DTYPE_BF16 ? "bf16" : "fp32");
+		return 1;
+	}
+	cpu_backend_force_isa(NULL, NULL);
+	return 0;
+}
+
+void
+device_close(Device *device)
+{
+	device->ops->close(device->be);
+}
