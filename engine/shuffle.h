@@ -7,7 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Shuffle index[n] in place, n < 2^32: Fisher and Yates, every permutation equally likely. */
-extern void shuffle(uint32_t *index, size_t n, uint64_t seed, uint64_t stream);
+/*
+ * to[n] becomes the numbers of from[n] in random order, every one of the orders equally likely.  from = NULL: the
+ * numbers 0 to n - 1.  n < 2^32; the arrays do not overlap.
+ */
+extern void shuffle(const uint32_t *from, uint32_t *to, size_t n, uint64_t seed, uint64_t stream);
 
 #endif							/* PGT_SHUFFLE_H */

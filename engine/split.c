@@ -102,9 +102,7 @@ choose_validation(Dataset *ds, const size_t *counts, size_t nclasses, unsigned c
 	order = malloc(ds->rows * sizeof(uint32_t));
 	if (order == NULL)
 		return no_memory(err);
-	for (i = 0; i < ds->rows; i++)
-		order[i] = (uint32_t) i;
-	shuffle(order, ds->rows, ds->spec.seed, STREAM_SPLIT);
+	shuffle(NULL, order, ds->rows, ds->spec.seed, STREAM_SPLIT);
 	if (counts != NULL)
 	{
 		quota = calloc(nclasses, sizeof(size_t));

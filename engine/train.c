@@ -341,8 +341,7 @@ train_pass(Trainer *t, LossSums *sums, Error *err)
 {
 	size_t		i;
 
-	memcpy(t->order, t->data->train, t->data->train_rows * sizeof(uint32_t));
-	shuffle(t->order, t->data->train_rows, t->seed, STREAM_SHUFFLE(t->epoch));
+	shuffle(t->data->train, t->order, t->data->train_rows, t->seed, STREAM_SHUFFLE(t->epoch));
 	TRY(t->ops->copy_in(t->be, t->train_index, t->order, t->data->train_rows * sizeof(uint32_t), err));
 	TRY(t->ops->zero(t->be, t->sums, sizeof(LossSums), err));
 	for (i = 0; i < t->micro_batches; i += t->accumulation_steps)

@@ -75,6 +75,8 @@ client_start(int leaked)
 		dup2(s, ENGINE_SOCKET_FD);
 		dup2(r, ENGINE_RING_FD);
 		setrlimit(RLIMIT_AS, &limit);
+		/* tests share the machine: threads that wait should not spin */
+		setenv("OMP_WAIT_POLICY", "passive", 1);
 		execl(path, path, (char *) NULL);
 		_exit(127);
 	}

@@ -29,41 +29,58 @@ rows_of_classes(const int32_t *classes, size_t rows, size_t nclasses)
 	return r;
 }
 
-TEST(shuffle_is_a_permutation_and_depends_on_its_seed)
+/* How often each number occurs, and in how many places two orders agree. */
+static void
+check_shuffle(size_t n)
 {
-	static uint32_t a[1000],
-				b[1000];
-	static char seen[1000];
-	int			i,
+	uint32_t   *from = malloc(n * sizeof(uint32_t)),
+			   *a = malloc(n * sizeof(uint32_t)),
+			   *b = malloc(n * sizeof(uint32_t));
+	char	   *seen = calloc(1, n);
+	size_t		i,
 				same = 0,
 				at_home = 0;
 
-	for (i = 0; i < 1000; i++)
-		a[i] = b[i] = i;
-	shuffle(a, 1000, 1, 7);
-	shuffle(b, 1000, 1, 7);
-	CHECK(memcmp(a, b, sizeof(a)) == 0, "same seed, different order");
-	for (i = 0; i < 1000; i++)
+	for (i = 0; i < n; i++)
+		from[i] = (uint32_t) i;
+	shuffle(from, a, n, 1, 7);
+	shuffle(NULL, b, n, 1, 7);
+	CHECK(memcmp(a, b, n * sizeof(uint32_t)) == 0, "%zu: same seed, different order", n);
+	shuffle(from, b, n, 2, 7);
+	for (i = 0; i < n; i++)
 	{
-		REQUIRE(a[i] < 1000 && !seen[a[i]]);
+		REQUIRE(a[i] < n && !seen[a[i]]);
 		seen[a[i]] = 1;
 		at_home += a[i] == (uint32_t) i;
-		b[i] = i;
+		same += a[i] == b[i];
 	}
 	/* the number of fixed points is Poisson with mean 1 */
-	CHECK(at_home < 10, "%d of 1000 stayed", at_home);
-	shuffle(b, 1000, 2, 7);
-	for (i = 0; i < 1000; i++)
-		same += a[i] == b[i];
-	CHECK(same < 10, "%d of 1000 places agree between two seeds", same);
-	shuffle(b, 0, 1, 1);
-	shuffle(b, 1, 1, 1);
+	CHECK(at_home < 10, "%zu of %zu stayed", at_home, n);
+	CHECK(same < 10, "%zu of %zu places agree between two seeds", same, n);
+	free(from);
+	free(a);
+	free(b);
+	free(seen);
 }
 
-/* Every element reaches every place equally often: chi-square with 49 degrees of freedom is below 100 but once in 40,000. */
+TEST(shuffle_is_a_permutation_and_depends_on_its_seed)
+{
+	uint32_t	one = 7;
+
+	check_shuffle(1000);
+	/* through buckets */
+	check_shuffle(100003);
+	shuffle(NULL, &one, 0, 1, 1);
+	CHECK(one == 7, "nothing was shuffled into %u", one);
+	shuffle(NULL, &one, 1, 1, 1);
+	CHECK(one == 0, "one number became %u", one);
+}
+
+/* Every number reaches every place equally often: chi-square with 49 degrees of freedom is below 100 but once in 40,000. */
 TEST(shuffle_is_uniform)
 {
 	int			counts[8][8] = {{0}};
+	uint32_t	a[8];
 	double		chi = 0;
 	int			round,
 				i,
@@ -71,9 +88,7 @@ TEST(shuffle_is_uniform)
 
 	for (round = 0; round < 8000; round++)
 	{
-		uint32_t	a[8] = {0, 1, 2, 3, 4, 5, 6, 7};
-
-		shuffle(a, 8, 5, round);
+		shuffle(NULL, a, 8, 5, round);
 		for (i = 0; i < 8; i++)
 			counts[i][a[i]]++;
 	}
@@ -81,6 +96,30 @@ TEST(shuffle_is_uniform)
 		for (j = 0; j < 8; j++)
 			chi += (counts[i][j] - 1000.0) * (counts[i][j] - 1000.0) / 1000;
 	CHECK(chi < 100, "chi-square %g", chi);
+}
+
+/* The same through buckets, by tenths of the array: 81 degrees of freedom. */
+TEST(large_shuffles_are_uniform)
+{
+	const size_t n = 50000;
+	uint32_t   *a = malloc(n * sizeof(uint32_t));
+	double		counts[10][10] = {{0}},
+				chi = 0;
+	size_t		i,
+				j;
+	int			round;
+
+	for (round = 0; round < 20; round++)
+	{
+		shuffle(NULL, a, n, 6, round);
+		for (i = 0; i < n; i++)
+			counts[i * 10 / n][a[i] * 10ULL / n]++;
+	}
+	for (i = 0; i < 10; i++)
+		for (j = 0; j < 10; j++)
+			chi += (counts[i][j] - 10000) * (counts[i][j] - 10000) / 10000;
+	CHECK(chi < 140, "chi-square %g", chi);
+	free(a);
 }
 
 TEST(split_keeps_every_row_once)
