@@ -212,7 +212,8 @@ WriteMetrics(const ModelVersion *version)
 	AddParam(&params, TEXTARRAYOID, makeArrayResult(rows.metric, context));
 	AddParam(&params, FLOAT8ARRAYOID, makeArrayResult(rows.value, context));
 	CatalogExecute("INSERT INTO pgtrain.epoch_metric (model_id, version, epoch, split, metric, value)"
-				   " SELECT $1, $2, u.* FROM pg_catalog.unnest($3, $4, $5, $6) u",
+				   " SELECT $1, $2, u.* FROM ROWS FROM (pg_catalog.unnest($3),"
+				   " pg_catalog.unnest($4), pg_catalog.unnest($5), pg_catalog.unnest($6)) u",
 				   false, params.n, params.types, params.values, params.nulls);
 }
 
