@@ -211,6 +211,7 @@ WriteMetrics(const ModelVersion *version)
 	AddParam(&params, TEXTARRAYOID, makeArrayResult(rows.split, context));
 	AddParam(&params, TEXTARRAYOID, makeArrayResult(rows.metric, context));
 	AddParam(&params, FLOAT8ARRAYOID, makeArrayResult(rows.value, context));
+	/* Several arrays side by side are parsed for the bare name only. */
 	CatalogExecute("INSERT INTO pgtrain.epoch_metric (model_id, version, epoch, split, metric, value)"
 				   " SELECT $1, $2, u.* FROM ROWS FROM (pg_catalog.unnest($3),"
 				   " pg_catalog.unnest($4), pg_catalog.unnest($5), pg_catalog.unnest($6)) u",
