@@ -14,7 +14,7 @@ WERROR ?= -Werror
 
 CPU_SRCS = kernels/error.c kernels/cpu/backend.c kernels/cpu/processors.c
 CPU_ISA_SRCS = kernels/cpu/ops.c kernels/cpu/tile.c kernels/cpu/gemm.c kernels/cpu/linear.c \
-	kernels/cpu/conv.c kernels/cpu/pool.c kernels/cpu/norm.c kernels/cpu/elementwise.c \
+	kernels/cpu/conv.c kernels/cpu/winograd.c kernels/cpu/pool.c kernels/cpu/norm.c kernels/cpu/elementwise.c \
 	kernels/cpu/optimizer.c kernels/cpu/loss.c kernels/cpu/gather.c
 KERNELS_HEADERS = $(wildcard kernels/*.h kernels/cpu/*.h)
 

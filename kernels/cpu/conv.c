@@ -8,6 +8,7 @@
  */
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cpu/winograd.h"
 
 #include <string.h>
 
@@ -144,6 +145,8 @@ op_conv2d_fwd(Backend *be, const Conv2dShape *s, size_t n, const void *x, const 
 	TRY(check_conv(s, dtype, err));
 	if (act != ACT_NONE && act != ACT_RELU)
 		return error_set(err, STATUS_INTERNAL, "a convolution cannot apply activation %d", (int) act);
+	if (dtype == DTYPE_F32 && winograd_pays(s))
+		return winograd_fwd(be, nt, s, n, x, w, b, act, y, err);
 	TRY(cpu_workspace(be, WORKSPACE_IMAGE, bytes * (size_t) nt, &workspace, err));
 	TRY(cpu_workspace(be, WORKSPACE_PACK_B, panel_floats(steps, c_out) * sizeof(float), (void **) &packed, err));
 	PARALLEL(nt)
@@ -352,6 +355,8 @@ op_conv2d_bwd_data(Backend *be, const Conv2dShape *s, size_t n, const void *dy, 
 	float	   *packed;
 
 	TRY(check_conv(s, dtype, err));
+	if (dtype == DTYPE_F32 && winograd_pays(s))
+		return winograd_bwd_data(be, nt, s, n, dy, w, dx, err);
 	phases = s->stride_h * s->stride_w;
 	gradient_reach(s->h, s->kernel_h, s->stride_h, s->pad_h, &low_h, &high_h);
 	gradient_reach(s->w, s->kernel_w, s->stride_w, s->pad_w, &low_w, &high_w);
@@ -528,6 +533,8 @@ op_conv2d_bwd_weight(Backend *be, const Conv2dShape *s, size_t n, const void *dy
 	void	   *workspace;
 
 	TRY(check_conv(s, dtype, err));
+	if (dtype == DTYPE_F32 && winograd_pays(s))
+		return winograd_bwd_weight(be, nt, s, n, dy, x, dw, db, beta, err);
 	TRY(cpu_workspace(be, WORKSPACE_IMAGE, bytes * (size_t) nt, &workspace, err));
 	PARALLEL(nt)
 	{
