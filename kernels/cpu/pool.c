@@ -3,8 +3,8 @@
  *
  * The innermost loop runs over channels, which are contiguous.
  */
-#include "kernels/cpu/element.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cpu/simd.h"
 
 #include <float.h>
 #include <math.h>
@@ -81,45 +81,73 @@ check_pool(const Conv2dShape *s, DType dtype, const char *operation, Error *err)
 	return STATUS_OK;
 }
 
+/*
+ * One vector of channels of a window, of which rows x columns elements from tap first_tap on lie inside the image.
+ * The sizes are constants for the usual window.
+ */
 ALWAYS_INLINE void
-maxpool_fwd_window(const Conv2dShape *s, const Window *v, size_t c0, size_t count, const void *x,
-				   const int relu, void *y, uint8_t *argmax, const DType dtype)
+maxpool_fwd_vector(const void *x, size_t at, size_t row, size_t channels, const int32_t rows,
+				   const int32_t columns, const int32_t first_tap, const int32_t kernel_w, const int relu,
+				   void *y, uint8_t *argmax, size_t out, const DType dtype)
 {
-	float		best[CHANNEL_BLOCK];
-	uint8_t		arg[CHANNEL_BLOCK];
+	Vector		best = vector_load_as(x, at, dtype);
+	VectorInt	arg = (VectorInt) {0} + first_tap;
 	int32_t		kh,
 				kw;
-	size_t		c;
 
-	for (c = 0; c < count; c++)
-	{
-		best[c] = -INFINITY;
-		arg[c] = (uint8_t) (v->h0 * s->kernel_w + v->w0);
-	}
-	for (kh = v->h0; kh < v->h1; kh++)
-		for (kw = v->w0; kw < v->w1; kw++)
+	for (kh = 0; kh < rows; kh++)
+		for (kw = 0; kw < columns; kw++)
 		{
-			size_t		at = window_element(s, v, kh, kw) + c0;
-			uint8_t		tap = (uint8_t) (kh * s->kernel_w + kw);
+			Vector		value = vector_load_as(x, at + (size_t) kh * row + (size_t) kw * channels, dtype);
+			/* a NaN wins */
+			VectorInt	take = (VectorInt) (value > best) | (VectorInt) (value != value);
 
-			for (c = 0; c < count; c++)
+			best = vector_select(take, value, best);
+			if (argmax != NULL)
+				arg = vector_select_int(take, (VectorInt) {0} + (first_tap + kh * kernel_w + kw), arg);
+		}
+	if (relu)
+	{
+		VectorInt	dead = (VectorInt) (best <= (Vector) {0});
+
+		best = (Vector) (~dead & (VectorInt) best);
+		arg = dead | arg;		/* all bits set: ARGMAX_NONE once it is a byte */
+	}
+	vector_store_as(y, out, best, dtype);
+	if (argmax != NULL)
+		vector_store_bytes(argmax + out, arg);
+}
+
+/* The same for one channel. */
+ALWAYS_INLINE void
+maxpool_fwd_channel(const void *x, size_t at, size_t row, size_t channels, int32_t rows, int32_t columns,
+					int32_t first_tap, int32_t kernel_w, const int relu, void *y, uint8_t *argmax, size_t out,
+					const DType dtype)
+{
+	float		best = load(x, at, dtype);
+	int32_t		arg = first_tap,
+				kh,
+				kw;
+
+	for (kh = 0; kh < rows; kh++)
+		for (kw = 0; kw < columns; kw++)
+		{
+			float		value = load(x, at + (size_t) kh * row + (size_t) kw * channels, dtype);
+
+			if (value > best || value != value)
 			{
-				float		value = load(x, at + c, dtype);
-				/* a NaN wins */
-				int			take = (value > best[c]) | (value != value);
-
-				best[c] = take ? value : best[c];
-				arg[c] = take ? tap : arg[c];
+				best = value;
+				arg = first_tap + kh * kernel_w + kw;
 			}
 		}
-	for (c = 0; c < count; c++)
+	if (relu && best <= 0.0f)
 	{
-		int			dead = relu && best[c] <= 0.0f;
-
-		store(y, c0 + c, dead ? 0.0f : best[c], dtype);
-		if (argmax != NULL)
-			argmax[c0 + c] = dead ? ARGMAX_NONE : arg[c];
+		best = 0.0f;
+		arg = ARGMAX_NONE;
 	}
+	store(y, out, best, dtype);
+	if (argmax != NULL)
+		argmax[out] = (uint8_t) arg;
 }
 
 ALWAYS_INLINE void
@@ -127,7 +155,10 @@ maxpool_fwd_image(const Conv2dShape *s, const void *x, const int relu, void *y, 
 				  const DType dtype)
 {
 	size_t		channels = (size_t) s->c_in,
-				c0;
+				row = (size_t) s->w * channels,
+				vectors = channels / VECTOR_FLOATS * VECTOR_FLOATS,
+				out = 0,
+				c;
 	int32_t		oh,
 				ow;
 
@@ -135,11 +166,22 @@ maxpool_fwd_image(const Conv2dShape *s, const void *x, const int relu, void *y, 
 		for (ow = 0; ow < s->w_out; ow++)
 		{
 			Window		v = window_at(s, oh, ow);
-			size_t		out = ((size_t) oh * (size_t) s->w_out + (size_t) ow) * channels;
+			size_t		at = window_element(s, &v, v.h0, v.w0);
+			int32_t		first = v.h0 * s->kernel_w + v.w0,
+						rows = v.h1 - v.h0,
+						columns = v.w1 - v.w0;
 
-			for (c0 = 0; c0 < channels; c0 += CHANNEL_BLOCK)
-				maxpool_fwd_window(s, &v, c0, min_size(CHANNEL_BLOCK, channels - c0), x, relu,
-								   element(y, dtype, out), argmax == NULL ? NULL : argmax + out, dtype);
+			if (s->kernel_h == 2 && s->kernel_w == 2 && rows == 2 && columns == 2)
+				for (c = 0; c < vectors; c += VECTOR_FLOATS)
+					maxpool_fwd_vector(x, at + c, row, channels, 2, 2, 0, 2, relu, y, argmax, out + c, dtype);
+			else
+				for (c = 0; c < vectors; c += VECTOR_FLOATS)
+					maxpool_fwd_vector(x, at + c, row, channels, rows, columns, first, s->kernel_w, relu, y, argmax,
+									   out + c, dtype);
+			for (; c < channels; c++)
+				maxpool_fwd_channel(x, at + c, row, channels, rows, columns, first, s->kernel_w, relu, y, argmax,
+									out + c, dtype);
+			out += channels;
 		}
 }
 
@@ -166,8 +208,10 @@ op_maxpool2d_fwd(Backend *be, const Conv2dShape *s, size_t n, const void *x, int
 			void	   *yi = element(y, dtype, i * image_out(s));
 			uint8_t    *ai = argmax == NULL ? NULL : argmax + i * image_out(s);
 
-			if (relu)
+			if (relu && argmax != NULL)
 				DTYPE_SWITCH(dtype, D, maxpool_fwd_image(s, xi, 1, yi, ai, D));
+			else if (relu)
+				DTYPE_SWITCH(dtype, D, maxpool_fwd_image(s, xi, 1, yi, NULL, D));
 			else
 				DTYPE_SWITCH(dtype, D, maxpool_fwd_image(s, xi, 0, yi, ai, D));
 		}
@@ -205,34 +249,46 @@ maxpool_bwd_add(const Conv2dShape *s, const void *dy, const uint8_t *argmax, flo
 		}
 }
 
-/* Windows do not overlap: every element of dx that a window covers is written once. */
+/* dx of tap (kh, kw) of every window in a row of outputs */
+ALWAYS_INLINE void
+maxpool_bwd_tap(size_t out, size_t count, size_t channels, size_t step, const void *dy, const uint8_t *argmax,
+				int32_t tap, void *dx, size_t at, const DType dtype)
+{
+	size_t		vectors = channels / VECTOR_FLOATS * VECTOR_FLOATS,
+				i,
+				c;
+
+	for (i = 0; i < count; i++)
+	{
+		for (c = 0; c < vectors; c += VECTOR_FLOATS)
+		{
+			VectorInt	hit = (VectorInt) (vector_load_bytes(argmax + out + c) == (VectorInt) {0} + tap);
+
+			vector_store_as(dx, at + c, (Vector) (hit & (VectorInt) vector_load_as(dy, out + c, dtype)), dtype);
+		}
+		for (; c < channels; c++)
+			store(dx, at + c, argmax[out + c] == tap ? load(dy, out + c, dtype) : 0.0f, dtype);
+		out += channels;
+		at += step;
+	}
+}
+
+/* Windows do not overlap and cover everything: each element of dx is written once, row by row. */
 ALWAYS_INLINE void
 maxpool_bwd_write(const Conv2dShape *s, const void *dy, const uint8_t *argmax, void *dx, const DType dtype)
 {
 	size_t		channels = (size_t) s->c_in,
-				c;
+				columns = (size_t) s->w_out;
 	int32_t		oh,
-				ow,
 				kh,
 				kw;
 
 	for (oh = 0; oh < s->h_out; oh++)
-		for (ow = 0; ow < s->w_out; ow++)
-		{
-			Window		v = window_at(s, oh, ow);
-			size_t		out = ((size_t) oh * (size_t) s->w_out + (size_t) ow) * channels;
-
-			for (kh = v.h0; kh < v.h1; kh++)
-				for (kw = v.w0; kw < v.w1; kw++)
-				{
-					size_t		at = window_element(s, &v, kh, kw);
-					uint8_t		tap = (uint8_t) (kh * s->kernel_w + kw);
-
-					INDEPENDENT
-					for (c = 0; c < channels; c++)
-						store(dx, at + c, argmax[out + c] == tap ? load(dy, out + c, dtype) : 0.0f, dtype);
-				}
-		}
+		for (kh = 0; kh < s->kernel_h; kh++)
+			for (kw = 0; kw < s->kernel_w; kw++)
+				maxpool_bwd_tap((size_t) oh * columns * channels, columns, channels,
+								(size_t) s->kernel_w * channels, dy, argmax, kh * s->kernel_w + kw, dx,
+								((size_t) (oh * s->kernel_h + kh) * (size_t) s->w + (size_t) kw) * channels, dtype);
 }
 
 /* Do the windows cover every element of the image exactly once? */

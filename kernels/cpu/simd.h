@@ -59,4 +59,61 @@ vector_relu(Vector v)
 	return (Vector) ((VectorInt) v & ~(VectorInt) (zero > v));
 }
 
+/* the same for tensors of either type, converted on the way; i is an element's index */
+typedef uint16_t VectorHalf __attribute__((vector_size(VECTOR_FLOATS * sizeof(uint16_t))));
+typedef uint16_t VectorHalfMemory __attribute__((vector_size(VECTOR_FLOATS * sizeof(uint16_t)), aligned(2), may_alias));
+typedef uint32_t VectorBits __attribute__((vector_size(VECTOR_FLOATS * sizeof(float))));
+typedef uint8_t VectorBytes __attribute__((vector_size(VECTOR_FLOATS)));
+typedef uint8_t VectorBytesMemory __attribute__((vector_size(VECTOR_FLOATS), aligned(1), may_alias));
+
+ALWAYS_INLINE Vector
+vector_load_as(const void *x, size_t i, const DType dtype)
+{
+	if (dtype == DTYPE_F32)
+		return vector_load((const float *) x + i);
+	return (Vector) (__builtin_convertvector(*(const VectorHalfMemory *) ((const bf16_t *) x + i), VectorBits) << 16);
+}
+
+ALWAYS_INLINE void
+vector_store_as(void *y, size_t i, Vector v, const DType dtype)
+{
+	if (dtype == DTYPE_F32)
+		vector_store((float *) y + i, v);
+	else
+	{
+		/* float_to_bf16() */
+		VectorBits	u = (VectorBits) v,
+					is_nan = (VectorBits) (v != v),
+					rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16,
+					quiet = (u >> 16) | 0x40u;
+
+		*(VectorHalfMemory *) ((bf16_t *) y + i) = __builtin_convertvector((is_nan & quiet) | (~is_nan & rounded),
+																		   VectorHalf);
+	}
+}
+
+ALWAYS_INLINE Vector
+vector_select(VectorInt mask, Vector yes, Vector no)
+{
+	return (Vector) ((mask & (VectorInt) yes) | (~mask & (VectorInt) no));
+}
+
+ALWAYS_INLINE VectorInt
+vector_select_int(VectorInt mask, VectorInt yes, VectorInt no)
+{
+	return (mask & yes) | (~mask & no);
+}
+
+ALWAYS_INLINE VectorInt
+vector_load_bytes(const uint8_t *p)
+{
+	return __builtin_convertvector(*(const VectorBytesMemory *) p, VectorInt);
+}
+
+ALWAYS_INLINE void
+vector_store_bytes(uint8_t *p, VectorInt v)
+{
+	*(VectorBytesMemory *) p = __builtin_convertvector(v, VectorBytes);
+}
+
 #endif							/* PGT_CPU_SIMD_H */
