@@ -535,12 +535,18 @@ fuzz_session(const Frame *frames, int n, const Rows *rows)
 	return status == -1 ? -1 : WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) > 1 ? 1000 + WEXITSTATUS(status) : 0;
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+#define FUZZ_SESSIONS 100		/* sanitized programs start slowly */
+#else
+#define FUZZ_SESSIONS 300
+#endif
+
 /* FUZZ_SESSIONS in the environment asks for more. */
 TEST(spoiled_runs_never_crash_the_engine)
 {
 	Rows		rows = rows_two_classes(60, WIDTH);
 	const char *wanted = getenv("FUZZ_SESSIONS");
-	int			sessions = wanted != NULL ? atoi(wanted) : 300,
+	int			sessions = wanted != NULL ? atoi(wanted) : FUZZ_SESSIONS,
 				session;
 
 	setenv("PGT_THREADS", "1", 1);
