@@ -156,6 +156,8 @@ EngineEnvironment(void)
 	if (cpu_threads > 0)
 		environment[n++] = psprintf("OMP_NUM_THREADS=%d", cpu_threads);
 	environment[n++] = "OMP_DYNAMIC=false";
+	/* threads that spin for work would take the processors from the server's other sessions */
+	environment[n++] = "OMP_WAIT_POLICY=passive";
 	return environment;
 }
 
