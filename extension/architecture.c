@@ -176,7 +176,11 @@ IntegerValue(const JsonbValue *value, const char *path, const char *expected, in
 	if (value->type != jbvNumeric)
 		WrongType(path, expected, value);
 	number = NumberValue(value);
-	if (!(number >= min && number <= PG_INT32_MAX) || number != rint(number))
+	if (number > PG_INT32_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is too large", path)));
+	if (!(number >= min) || number != rint(number))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s must be %s, not %s", path, expected, numeric_normalize(value->val.numeric))));

@@ -26,6 +26,9 @@
 /* A message with two doubles an input has to fit into a frame. */
 #define MAX_INPUT_WIDTH 1000000
 
+/* No float is out of range after a smaller shift. */
+#define MAX_SHIFT 1e30
+
 /* Columns that an error about nulls names. */
 #define MAX_NAMED_COLUMNS 10
 
@@ -286,7 +289,7 @@ ShiftOf(Oid type, Datum value)
 	if (type == INT8OID)
 		return (double) (DatumGetInt64(value) & ~INT64CONST(2047));
 	shift = NumberToDouble(type, value);
-	return fabs(shift) <= FLT_MAX ? shift : 0;
+	return fabs(shift) <= MAX_SHIFT ? shift : 0;
 }
 
 static int
