@@ -135,7 +135,7 @@ SELECT m.name AS model,
 	v.loss,
 	v.source,
 	v.target,
-	coalesce(pg_catalog.to_regtype(v.target_type)::text, v.target_type) AS target_type,
+	pg_catalog.regexp_replace(v.target_type, '^pg_catalog[.]', '') AS target_type,
 	v.classes,
 	ARRAY(SELECT e.encoder ->> 'column'
 		  FROM pg_catalog.jsonb_array_elements(v.encoders) WITH ORDINALITY e (encoder, position)
