@@ -32,21 +32,21 @@ sources()
 	find "$@" \( -name '*.[ch]' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \) | sort
 }
 
-# includes FILE: the names it includes, ours (paths from the root, or beside the file) or foreign.
+# includes FILE: the names it includes: ours (in quotes, paths from the root or beside the file) or foreign.
 includes()
 {
-	local name
+	local quote name
 
-	sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]\([^>"]*\)[>"].*/\1/p' "$1" | while read -r name
+	sed -n 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*\([<"]\)\([^>"]*\)[>"].*/\1 \2/p' "$1" | while read -r quote name
 	do
-		if [ -f "$name" ]
+		if [ "$quote" = '<' ] || { [ ! -f "$name" ] && [ ! -f "$(dirname "$1")/$name" ]; }
+		then
+			echo "foreign $name"
+		elif [ -f "$name" ]
 		then
 			echo "ours $name"
-		elif [ -f "$(dirname "$1")/$name" ]
-		then
-			echo "beside $name"
 		else
-			echo "foreign $name"
+			echo "beside $name"
 		fi
 	done
 }
@@ -96,7 +96,7 @@ mapfile -t loader < <(sources loader)
 mapfile -t engine < <(sources engine)
 mapfile -t onednn < <(sources kernels/cpu | grep '/onednn')
 mapfile -t kernels < <(sources kernels | grep -v -e '/onednn' -e '^kernels/cuda/')
-mapfile -t cuda < <(sources kernels/cuda)
+mapfile -t cuda < <([ ! -d kernels/cuda ] || sources kernels/cuda)
 
 FORBIDDEN=$devices
 part extension 'ours (extension|loader)/.*|ours kernels/error\.h|ours engine/(spec|ring|protocol|model)\.h|foreign .*' \
