@@ -77,7 +77,7 @@ private_begin()
 	PRIVATE=$(mktemp -d "$base/pg_train.XXXXXX") && private_adopt "$PRIVATE" || return 1
 	share=$PRIVATE/root$system_share
 	mkdir -p "$PGBIN" "$PGPKGLIB" "$share" "$PRIVATE/socket" "$PRIVATE/tmp" || return 1
-	cp -RLp "$system_bin/." "$PGBIN/" && cp -p "$system_lib"/*.so "$PGPKGLIB/" && cp -RLp "$system_share/." "$share/" ||
+	cp -RLp "$system_bin/." "$PGBIN/" && cp -RLp "$system_lib/." "$PGPKGLIB/" && cp -RLp "$system_share/." "$share/" ||
 		return 1
 	make -s install DESTDIR="$PRIVATE/root" >"$PRIVATE/install.log" 2>&1 || { cat "$PRIVATE/install.log" >&2; return 1; }
 	if [ "$(id -u)" = 0 ]
