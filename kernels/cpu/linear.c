@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-
 /* Outputs up to which rows are dotted with the weights instead of tiled. */
 #define DOT_OUTPUTS 2
 
@@ -125,6 +124,100 @@ linear_fwd_dot(Backend *be, size_t m, size_t n, size_t k, const void *x, const v
 	return STATUS_OK;
 }
 
+/* Rows up to which weights are read where they lie: packing them for the tile would cost more than the product. */
+#define FEW_ROWS 4
+
+/* The sums of the lanes of VECTOR_FLOATS vectors. */
+ALWAYS_INLINE void
+lane_sums(const Vector *v, float *sums)
+{
+	size_t		r,
+				i;
+
+	for (r = 0; r < VECTOR_FLOATS; r += 4)
+	{
+		Quad		q[4],
+					ab,
+					cd;
+
+		for (i = 0; i < 4; i++)
+		{
+			union
+			{
+				Vector		v;
+				Quad		q[VECTOR_FLOATS / 4];
+			}			parts = {v[r + i]};
+			size_t		p;
+
+			q[i] = parts.q[0];
+			for (p = 1; p < VECTOR_FLOATS / 4; p++)
+				q[i] += parts.q[p];
+		}
+		ab = PGT_SHUFFLE(q[0], q[1], 0, 4, 1, 5) + PGT_SHUFFLE(q[0], q[1], 2, 6, 3, 7);
+		cd = PGT_SHUFFLE(q[2], q[3], 0, 4, 1, 5) + PGT_SHUFFLE(q[2], q[3], 2, 6, 3, 7);
+		*(QuadMemory *) (sums + r) = PGT_SHUFFLE(ab, cd, 0, 1, 4, 5) + PGT_SHUFFLE(ab, cd, 2, 3, 6, 7);
+	}
+}
+
+/* y (n) = x (k) w (n, k)^T + b, for k >= VECTOR_FLOATS */
+static void
+one_row(size_t n, size_t k, const float *x, const float *w, const float *b, float *y)
+{
+	size_t		rest = k % VECTOR_FLOATS,
+				i,
+				j,
+				r;
+	float		last[VECTOR_FLOATS] = {0};
+	Vector		x_last;
+
+	/* the rest is read as the end of a whole vector, where the lanes before it count for nothing */
+	memcpy(last + VECTOR_FLOATS - rest, x + k - rest, rest * sizeof(float));
+	x_last = vector_load(last);
+	for (j = 0; j + VECTOR_FLOATS <= n; j += VECTOR_FLOATS)
+	{
+		const float *rows = w + j * k;
+		Vector		sum[VECTOR_FLOATS];
+
+		for (r = 0; r < VECTOR_FLOATS; r++)
+			sum[r] = rest > 0 ? x_last * vector_load(rows + (r + 1) * k - VECTOR_FLOATS) : vector_set(0);
+		for (i = 0; i + VECTOR_FLOATS <= k; i += VECTOR_FLOATS)
+		{
+			Vector		v = vector_load(x + i);
+
+			for (r = 0; r < VECTOR_FLOATS; r++)
+				sum[r] += v * vector_load(rows + r * k + i);
+		}
+		lane_sums(sum, y + j);
+	}
+	for (; j < n; j++)
+		y[j] = dot(x, w + j * k, k, DTYPE_F32);
+	if (b != NULL)
+		for (j = 0; j < n; j++)
+			y[j] += b[j];
+}
+
+/* Few rows, as in scoring one at a time. */
+static void
+linear_fwd_few(Backend *be, size_t m, size_t n, size_t k, const float *x, const float *w, const float *b,
+			   Activation act, float *y)
+{
+	int			nt = threads_for(be, (double) m * (double) n * ((double) k * 0.1 + 2.0));
+
+	PARALLEL(nt)
+	{
+		size_t		lo,
+					hi,
+					i;
+
+		thread_range(n, VECTOR_FLOATS, thread_index(), thread_count(), &lo, &hi);
+		for (i = 0; i < m && lo < hi; i++)
+		{
+			one_row(hi - lo, k, x + i * k, w + lo * k, b == NULL ? NULL : b + lo, y + i * n + lo);
+			act_floats(act, hi - lo, y + i * n + lo);
+		}
+	}
+}
+
 Status
 op_linear_fwd(Backend *be, size_t m, size_t n, size_t k, const void *x, const void *w, const float *b,
 			  Activation act, void *y, DType dtype, DType out, Error *err)
@@ -139,6 +232,11 @@ op_linear_fwd(Backend *be, size_t m, size_t n, size_t k, const void *x, const vo
 		return error_set(err, STATUS_INTERNAL, "unknown activation %d", (int) act);
 	if (n <= DOT_OUTPUTS)
 		return linear_fwd_dot(be, m, n, k, x, w, b, act, y, dtype, out, err);
+	if (m <= FEW_ROWS && k >= VECTOR_FLOATS && dtype == DTYPE_F32 && out == DTYPE_F32)
+	{
+		linear_fwd_few(be, m, n, k, x, w, b, act, y);
+		return STATUS_OK;
+	}
 	return gemm(be, m, n, k, &xm, &wt, &output, err);
 }
 
