@@ -156,8 +156,11 @@ EngineEnvironment(void)
 	if (cpu_threads > 0)
 		environment[n++] = psprintf("OMP_NUM_THREADS=%d", cpu_threads);
 	environment[n++] = "OMP_DYNAMIC=false";
-	/* threads that spin for work would take the processors from the server's other sessions */
-	environment[n++] = "OMP_WAIT_POLICY=passive";
+	/*
+	 * Threads that wait look for work for some microseconds, which steps of small networks gain from, and then sleep:
+	 * spinning as long as libgomp does by itself, they would take the processors from the server's other sessions.
+	 */
+	environment[n++] = "GOMP_SPINCOUNT=1000";
 	return environment;
 }
 
