@@ -187,6 +187,22 @@ FindModel(const ModelReference *resolved)
 	return NULL;
 }
 
+/* A newer version takes the place of older ones.  Whoever still scores with one of those by number loads it again. */
+static void
+DropOlderVersions(const CachedModel *newer)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &models)
+	{
+		CachedModel *model = dlist_container(CachedModel, lru, iter.cur);
+
+		if (model->pins == 0 && model->relid == newer->relid && model->version->model_id == newer->version->model_id &&
+			model->version->version < newer->version->version)
+			DropModel(model);
+	}
+}
+
 static CachedModel *
 LoadModel(const ModelReference *resolved)
 {
@@ -215,6 +231,7 @@ LoadModel(const ModelReference *resolved)
 	MemoryContextSwitchTo(old);
 
 	model->bytes = model_bytes(model->model) + MemoryContextMemAllocated(context, true);
+	DropOlderVersions(model);
 	MemoryContextSetParent(context, TopMemoryContext);
 	dlist_push_head(&models, &model->lru);
 	models_bytes += model->bytes;
