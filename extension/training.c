@@ -85,6 +85,13 @@ SinkPutSlot(RowSink *sink, uint32 rows, uint32 split)
 	EngineSend(run->engine, MSG_ROWS, &message, sizeof(message), NULL, 0);
 }
 
+static void
+SinkCheck(RowSink *sink)
+{
+	while (ReceiveFreeSlot((TrainingRun *) sink, false))
+		;
+}
+
 TrainingRun *
 TrainingStart(TrainingPrepare prepare, void *arg)
 {
@@ -93,6 +100,7 @@ TrainingStart(TrainingPrepare prepare, void *arg)
 	run->sink.start = SinkStart;
 	run->sink.get_slot = SinkGetSlot;
 	run->sink.put_slot = SinkPutSlot;
+	run->sink.check = SinkCheck;
 	run->prepare = prepare;
 	run->prepare_arg = arg;
 	run->engine = EngineStart();

@@ -10,8 +10,6 @@
 
 #include "postgres.h"
 
-#include "tcop/dest.h"
-
 #include "access/tupdesc.h"
 #include "tcop/dest.h"
 
@@ -67,6 +65,8 @@ typedef struct RowSink
 	void	   *(*get_slot) (struct RowSink *sink, Size *bytes);
 	/* Hands over the slot that get_slot gave last, holding rows records.  split: SplitKind. */
 	void		(*put_slot) (struct RowSink *sink, uint32 rows, uint32 split);
+	/* Called now and then between rows once started: fails where the other side has, instead of at the next slot. */
+	void		(*check) (struct RowSink *sink);
 } RowSink;
 
 typedef struct LoadOptions

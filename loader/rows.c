@@ -1,13 +1,14 @@
 /*
  * rows.c - rows of a source to fixed-width records in slots.
  *
- * A record holds the float features in their order, then the bytea features, then, aligned, the 4-byte target.  Runs of columns of one type are encoded by one loop; nothing is allocated a row but what
- * detoasting takes.
+ * A record holds the float features in their order, then the bytea features, then, aligned, the 4-byte target.  Runs
+ * of columns of one type are encoded by one loop; nothing is allocated a row but what detoasting takes.
  */
 #include "postgres.h"
 
 #include <float.h>
 #include <math.h>
+#include <time.h>
 
 #include "access/tupmacs.h"
 #include "catalog/pg_type.h"
@@ -28,6 +29,9 @@
 
 /* No float is out of range after a smaller shift. */
 #define MAX_SHIFT 1e30
+
+/* How often a source whose rows come slowly looks whether the sink is still there. */
+#define CHECK_SINK_MS 100
 
 /* Columns that an error about nulls names. */
 #define MAX_NAMED_COLUMNS 10
@@ -79,6 +83,7 @@ typedef struct Loader
 	uint32		capacity;
 	int64		seen;
 	int64		null_rows;
+	int64		checked_ms;		/* when the sink was */
 	MemoryContext context;		/* the caller's */
 	MemoryContext scratch;		/* what detoasting takes; reset a row */
 	bool		needs_scratch;
@@ -424,6 +429,21 @@ NextSlot(Loader *loader)
 	loader->rows = 0;
 }
 
+/* Between two rows.  The clock is the coarse one, which costs a few nanoseconds. */
+static void
+CheckSink(Loader *loader)
+{
+	struct timespec now;
+	int64		now_ms;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	now_ms = (int64) now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	if (now_ms - loader->checked_ms < CHECK_SINK_MS)
+		return;
+	loader->checked_ms = now_ms;
+	loader->sink->check(loader->sink);
+}
+
 /* The target's kind is decided: start the sink, and hand over the rows that were held back until then. */
 static void
 StartSink(Loader *loader)
@@ -672,6 +692,8 @@ ReceiveRow(TupleTableSlot *slot, DestReceiver *self)
 	MemoryContext old = MemoryContextSwitchTo(loader->scratch);
 	bool		more;
 
+	if (loader->started)
+		CheckSink(loader);
 	slot_getallattrs(slot);
 	loader->seen++;
 	more = LoadRow(loader, slot->tts_values, slot->tts_isnull);
