@@ -16,9 +16,8 @@ small_table($node, 200);
 # caches of the server take or give back.
 use constant GROWTH_KB => 700;
 
-my $session = $node->background_psql('postgres', timeout => 4 * $PostgreSQL::Test::Utils::timeout_default);
+my $session = quiet_session($node);
 my $backend = $session->query_safe('SELECT pg_backend_pid()');
-$session->query_safe("SET client_min_messages = 'warning'");
 
 sub flat_ok
 {
@@ -49,7 +48,7 @@ flat_ok('CALL train_often(200)', 'CALL train_often(800)', '1,000 trainings');
 is_deeply([ engines() ], [], 'no engine is left');
 
 $session->query_safe("SELECT train_model('m', 'small', 'y', features => '{a,b}', task => 'classification', epochs => 1)");
-my $score = q{SELECT count(predict('m', s)), count(predict_class('m', ARRAY[s.a, s.b])), count(predict_proba('m', s)[1])
+my $score = q{SELECT count(predict('m', s)), count(predict_class('m', ARRAY[s.a, s.b])), count((predict_proba('m', s))[1])
 	FROM small s, generate_series(1, %d)};
 flat_ok(sprintf($score, 170), sprintf($score, 1500), '1,000,000 predictions');
 

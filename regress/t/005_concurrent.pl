@@ -33,9 +33,8 @@ is($node->safe_psql('postgres', "SELECT count(DISTINCT seed) FROM pgtrain.versio
 
 # An uncommitted version is seen by its own transaction only; a commit is seen by sessions that have scored before.
 my $proba = "SELECT predict_proba('same', ARRAY[0.5, 0.5]::real[])";
-my $trainer = $node->background_psql('postgres');
-my $scorer = $node->background_psql('postgres');
-$trainer->query_safe("SET client_min_messages = 'warning'");
+my $trainer = quiet_session($node);
+my $scorer = quiet_session($node);
 my $old = $scorer->query_safe($proba);
 $trainer->query_safe('BEGIN');
 $trainer->query_safe(training('same', 99));

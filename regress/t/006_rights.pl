@@ -22,7 +22,7 @@ $node->safe_psql(
 	GRANT SELECT (id, a, y) ON partly TO alice;
 	CREATE TABLE walled AS SELECT * FROM small;
 	ALTER TABLE walled ENABLE ROW LEVEL SECURITY;
-	CREATE POLICY some ON walled USING (id <= 300);
+	CREATE POLICY first_rows ON walled USING (id <= 300);
 	GRANT SELECT ON small, walled TO alice;
 	GRANT SELECT ON small TO bob, carol;");
 

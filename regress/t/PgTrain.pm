@@ -13,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep time);
 
-our @EXPORT = qw(start_server small_table long_training slow_loading start_session finish_session wait_for_phase wait_until engines
+our @EXPORT = qw(start_server small_table long_training slow_loading quiet_session start_session finish_session wait_for_phase wait_until engines
   rss_kb leftovers_ok other_session_ok seconds LIMIT);
 
 # Cancel and the like must end a training within this time.  One second is what pg_train promises; the rest is for
@@ -29,7 +29,7 @@ sub start_server
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
 	$node->init(%init);
-	$node->append_conf('postgresql.conf', "fsync = off\nmax_wal_size = '1GB'\n");
+	$node->append_conf('postgresql.conf', "fsync = off\nrestart_after_crash = on\nmax_wal_size = '1GB'\n");
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION pg_train');
 	return $node;
@@ -65,6 +65,17 @@ sub slow_loading
 	  . "task => 'classification', epochs => 1)";
 }
 
+# psql in the background, whose query_safe takes anything that a statement reports for a failure: without reports.
+sub quiet_session
+{
+	my ($node) = @_;
+	my $session = $node->background_psql('postgres', on_error_stop => 0);
+
+	$session->query_safe("SET client_min_messages = 'warning'");
+	$session->query_safe('SET pg_train.report_epochs = off');
+	return $session;
+}
+
 # Start psql on a statement and return at once.  {backend} is the pid of its server process.
 sub start_session
 {
@@ -81,7 +92,7 @@ sub start_session
 	wait_until(
 		'the session to appear',
 		sub {
-			$session->{run}->pump_nb;
+			$session->{run}->pump_nb if $session->{run}->pumpable;
 			$session->{backend} =
 			  $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE application_name = '$name'");
 			return $session->{backend} ne '' || !$session->{run}->pumpable;
@@ -96,7 +107,7 @@ sub finish_session
 	my $run = $session->{run};
 
 	$limit //= $PostgreSQL::Test::Utils::timeout_default;
-	wait_until('the session to end', sub { $run->pump_nb; return !$run->pumpable; }, $limit);
+	wait_until('the session to end', sub { $run->pump_nb if $run->pumpable; return !$run->pumpable; }, $limit);
 	$run->finish;
 	return $run->result(0) == 0;
 }
@@ -109,7 +120,7 @@ sub wait_for_phase
 	wait_until(
 		"the session to be $phase",
 		sub {
-			$session->{run}->pump_nb;
+			$session->{run}->pump_nb if $session->{run}->pumpable;
 			die "the session ended early: $session->{stderr}" if !$session->{run}->pumpable;
 			return $session->{stderr} =~ /epoch 2/ if $phase eq 'training';
 			# The loader asks the server for rows once the engine is there, and sleeps in between.
