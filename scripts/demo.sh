@@ -66,7 +66,7 @@ interruptible as_user ${FASHION_MNIST:+FASHION_MNIST="$FASHION_MNIST"} bash -e -
 	done
 	psql -X -q -c "VACUUM ANALYZE"' || exit 1
 
-interruptible as_user psql -X -d fashion -f demo.sql || exit 1
+interruptible as_user bash -c 'exec psql -X -d fashion <demo.sql' || exit 1
 echo "$((SECONDS - start)) seconds in all."
 
 if [ "${KEEP:-0}" = 1 ]
