@@ -14,13 +14,14 @@ export PG_CONFIG
 
 BUILD = build
 WARNINGS = -Wall -Wextra -Werror
+SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 
 .PHONY: all install uninstall clean deps demo demo-stop check bench module
 .DELETE_ON_ERROR:
 
 all: module
 
-include $(wildcard kernels/kernels.mk engine/engine.mk)
+include kernels/kernels.mk engine/engine.mk regress/unit/ops/ops.mk
 
 ENGINE = $(BUILD)/pg_train_engine
 # The part of the engine that scores inside a backend; in link order.

@@ -1,8 +1,7 @@
 # engine.mk - the engine program, the engine's part of the module, and their unit tests.  Included by the Makefile, which
-# sets BUILD and WARNINGS, after kernels/kernels.mk, which makes the archives of operations.
+# sets BUILD, WARNINGS and SANITIZE, after kernels/kernels.mk, which makes the archives of operations.
 
 ENGINE_CFLAGS = -std=gnu11 -O2 -g $(WARNINGS) -I. -MMD -MP
-ENGINE_SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 ENGINE_LIBS = $(PGT_CPU_ENGINE_LIBS) -lpthread
 
 # What scoring needs, and what training adds.
@@ -37,7 +36,7 @@ $(BUILD)/engine-scoring/%.o: engine/%.c
 
 $(BUILD)/engine-sanitized/%.o: engine/%.c
 	@mkdir -p $(@D)
-	$(CC) $(ENGINE_CFLAGS) $(ENGINE_SANITIZE) -DPG_TRAIN_VERSION='"$(EXTVERSION)"' -c $< -o $@
+	$(CC) $(ENGINE_CFLAGS) $(SANITIZE) -DPG_TRAIN_VERSION='"$(EXTVERSION)"' -c $< -o $@
 
 $(BUILD)/engine-test/%.o: regress/unit/engine/%.c
 	@mkdir -p $(@D)
@@ -45,7 +44,7 @@ $(BUILD)/engine-test/%.o: regress/unit/engine/%.c
 
 $(BUILD)/engine-test-sanitized/%.o: regress/unit/engine/%.c
 	@mkdir -p $(@D)
-	$(CC) $(ENGINE_CFLAGS) $(ENGINE_SANITIZE) -c $< -o $@
+	$(CC) $(ENGINE_CFLAGS) $(SANITIZE) -c $< -o $@
 
 $(BUILD)/pg_train_engine: $(BUILD)/engine/main.o $(ENGINE_OBJECTS) $(PGT_CPU_ENGINE_LIB)
 	$(CC) -o $@ $^ $(ENGINE_LIBS)
@@ -63,12 +62,12 @@ $(BUILD)/test_scoring: $(ENGINE_SCORING_TEST_OBJECTS) $(BUILD)/libpgt_model_scor
 
 $(BUILD)/sanitized/pg_train_engine: $(BUILD)/engine-sanitized/main.o $(ENGINE_SANITIZED_OBJECTS) $(PGT_CPU_ENGINE_LIB)
 	@mkdir -p $(@D)
-	$(CC) $(ENGINE_SANITIZE) -o $@ $^ $(ENGINE_LIBS)
+	$(CC) $(SANITIZE) -o $@ $^ $(ENGINE_LIBS)
 
 $(BUILD)/sanitized/test_engine: $(ENGINE_SANITIZED_TEST_OBJECTS) $(ENGINE_SANITIZED_OBJECTS) $(PGT_CPU_ENGINE_LIB) \
 		| $(BUILD)/sanitized/pg_train_engine
 	@mkdir -p $(@D)
-	$(CC) $(ENGINE_SANITIZE) -o $@ $^ $(ENGINE_LIBS)
+	$(CC) $(SANITIZE) -o $@ $^ $(ENGINE_LIBS)
 
 .PHONY: check-engine check-engine-sanitized
 check-engine: $(BUILD)/pg_train_engine $(BUILD)/test_engine $(BUILD)/test_scoring

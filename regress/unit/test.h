@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TEST_MAX_REPORTS 10
 
@@ -81,6 +82,19 @@ test_close(double a, double b, double rel, double abs_)
 			test_fail(__FILE__, __LINE__, "%s is %.9g, expected %.9g (%s), off by %.3g", \
 					  #a, test_a_, test_b_, #b, fabs(test_a_ - test_b_)); \
 	} while (0)
+
+/*
+ * Threads that wait should sleep: where other programs want the processors, too, those that spin keep the one they wait
+ * for from running.  OpenMP reads its environment before main() runs, so the program starts over.
+ */
+static inline void
+test_wait_passively(char **argv)
+{
+	if (getenv("OMP_WAIT_POLICY") != NULL)
+		return;
+	setenv("OMP_WAIT_POLICY", "passive", 1);
+	execv("/proc/self/exe", argv);
+}
 
 #define SKIP(reason) do { test_skip(reason); return; } while (0)
 
@@ -149,6 +163,7 @@ test_close(double a, double b, double rel, double abs_)
 	int \
 	main(int argc, char **argv) \
 	{ \
+		test_wait_passively(argv); \
 		return test_main(argc, argv); \
 	}
 

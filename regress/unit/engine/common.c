@@ -3,23 +3,7 @@
  */
 #include "regress/unit/engine/common.h"
 
-#include <unistd.h>
-
 #include "kernels/philox.h"
-
-/*
- * Threads that wait should sleep: where other programs want the processors, too, those that spin keep the one they wait
- * for from running.  OpenMP reads its environment before any of our code runs, so the program starts over.
- */
-__attribute__((constructor)) static void
-wait_passively(int argc, char **argv)
-{
-	(void) argc;
-	if (getenv("OMP_WAIT_POLICY") != NULL)
-		return;
-	setenv("OMP_WAIT_POLICY", "passive", 1);
-	execv("/proc/self/exe", argv);
-}
 
 const BackendOps *
 test_ops(void)
