@@ -37,14 +37,18 @@ HAVE_ONEDNN := $(if $(wildcard /usr/include/dnnl.h /usr/local/include/dnnl.h),ye
 endif
 
 CPU_ENGINE_CFLAGS = $(KERNELS_CFLAGS) -fopenmp -DPGT_ENGINE
+ifeq ($(HAVE_ONEDNN),yes)
+CPU_ENGINE_SRCS = kernels/cpu/onednn.c
+CPU_ENGINE_CFLAGS += -DHAVE_ONEDNN
+ONEDNN_LIBS = -ldnnl
+endif
 CPU_SCORING_CFLAGS = $(KERNELS_CFLAGS) -fPIC -fvisibility=hidden -Wno-unknown-pragmas
-ONEDNN_LIBS =
 
 PGT_CPU_ENGINE_LIB = $(BUILD)/libpgt_cpu_engine.a
 PGT_CPU_ENGINE_LIBS = $(ONEDNN_LIBS) -fopenmp -lm
 PGT_CPU_SCORING_LIB = $(BUILD)/libpgt_cpu_scoring.a
 
-cpu_objects = $(patsubst kernels/%.c,$(BUILD)/kernels/$(1)/%.o,$(CPU_SRCS)) \
+cpu_objects = $(patsubst kernels/%.c,$(BUILD)/kernels/$(1)/%.o,$(CPU_SRCS) $(if $(filter engine,$(1)),$(CPU_ENGINE_SRCS))) \
 	$(foreach isa,$(CPU_ISAS),$(patsubst kernels/%.c,$(BUILD)/kernels/$(1)/%.$(isa).o,$(CPU_ISA_SRCS)))
 
 $(PGT_CPU_ENGINE_LIB): $(call cpu_objects,engine)

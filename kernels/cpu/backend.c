@@ -1,16 +1,12 @@
 /*
  * backend.c - opening the CPU backend, its memory, and the choice of an instruction set.
  */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/onednn.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#if defined(HAVE_ONEDNN)
-#include "kernels/cpu/onednn.h"
-#endif
 
 extern const BackendOps cpu_ops_sse2;
 #if defined(PGT_HAVE_X86)
@@ -42,6 +38,7 @@ static const IsaTable isa_tables[] = {
 #define ISA_TABLES (sizeof(isa_tables) / sizeof(isa_tables[0]))
 
 static const BackendOps *forced_ops;
+static int	emulate_bf16;
 
 static int
 isa_supported(const char *isa)
@@ -90,6 +87,12 @@ cpu_backend_force_isa(const char *isa, Error *err)
 	return error_set(err, STATUS_UNSUPPORTED, "this processor or build has no \"%s\" instructions", isa);
 }
 
+void
+cpu_backend_emulate_bf16(int allow)
+{
+	emulate_bf16 = allow;
+}
+
 Status
 cpu_open(const char *isa, int32_t threads, Backend **out, Error *err)
 {
@@ -110,7 +113,7 @@ cpu_open(const char *isa, int32_t threads, Backend **out, Error *err)
 	be->threads = 1;
 #endif
 #if defined(HAVE_ONEDNN)
-	if (onednn_open(be->isa, &be->onednn, err) != STATUS_OK)
+	if (onednn_open(be->isa, emulate_bf16, &be->onednn, err) != STATUS_OK)
 	{
 		free(be);
 		return err != NULL ? (Status) err->status : STATUS_NO_MEMORY;
@@ -128,7 +131,7 @@ cpu_close(Backend *be)
 	if (be == NULL)
 		return;
 #if defined(HAVE_ONEDNN)
-	onednn_close(be->onednn);
+	onednn_close(be, be->onednn);
 #endif
 	for (i = 0; i < WORKSPACE_COUNT; i++)
 		cpu_free(be, be->workspace[i].data, be->workspace[i].bytes);
@@ -149,7 +152,11 @@ cpu_info(const Backend *be, DeviceInfo *info)
 			 be->threads == 1 ? "" : "s");
 	info->threads = be->threads;
 #if defined(HAVE_ONEDNN)
-	onednn_info(be->onednn, info->libraries, sizeof(info->libraries), &info->bf16);
+	if (be->onednn != NULL)
+	{
+		onednn_version(info->libraries, sizeof(info->libraries));
+		info->bf16 = 1;
+	}
 #endif
 }
 

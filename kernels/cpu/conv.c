@@ -7,6 +7,7 @@
  * convolution of dy with the kernel turned around, once for each phase of the stride.
  */
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/onednn.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/winograd.h"
 
@@ -145,6 +146,7 @@ op_conv2d_fwd(Backend *be, const Conv2dShape *s, size_t n, const void *x, const 
 	TRY(check_conv(s, dtype, err));
 	if (act != ACT_NONE && act != ACT_RELU)
 		return error_set(err, STATUS_INTERNAL, "a convolution cannot apply activation %d", (int) act);
+	ONEDNN_FIRST(be, dtype, onednn_conv2d_fwd(be, s, n, x, w, b, act, y, err));
 	if (dtype == DTYPE_F32 && winograd_pays(s))
 		return winograd_fwd(be, nt, s, n, x, w, b, act, y, err);
 	TRY(cpu_workspace(be, WORKSPACE_IMAGE, bytes * (size_t) nt, &workspace, err));
@@ -355,6 +357,7 @@ op_conv2d_bwd_data(Backend *be, const Conv2dShape *s, size_t n, const void *dy, 
 	float	   *packed;
 
 	TRY(check_conv(s, dtype, err));
+	ONEDNN_FIRST(be, dtype, onednn_conv2d_bwd_data(be, s, n, dy, w, dx, err));
 	if (dtype == DTYPE_F32 && winograd_pays(s))
 		return winograd_bwd_data(be, nt, s, n, dy, w, dx, err);
 	phases = s->stride_h * s->stride_w;
@@ -533,6 +536,7 @@ op_conv2d_bwd_weight(Backend *be, const Conv2dShape *s, size_t n, const void *dy
 	void	   *workspace;
 
 	TRY(check_conv(s, dtype, err));
+	ONEDNN_FIRST(be, dtype, onednn_conv2d_bwd_weight(be, s, n, dy, x, dw, db, beta, err));
 	if (dtype == DTYPE_F32 && winograd_pays(s))
 		return winograd_bwd_weight(be, nt, s, n, dy, x, dw, db, beta, err);
 	TRY(cpu_workspace(be, WORKSPACE_IMAGE, bytes * (size_t) nt, &workspace, err));

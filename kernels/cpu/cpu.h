@@ -30,6 +30,7 @@ typedef enum Workspace
 	WORKSPACE_IMAGE,
 	WORKSPACE_REDUCE,
 	WORKSPACE_COLUMNS,
+	WORKSPACE_ONEDNN,
 	WORKSPACE_COUNT
 } Workspace;
 
@@ -42,7 +43,7 @@ struct Backend
 		void	   *data;
 		size_t		bytes;
 	}			workspace[WORKSPACE_COUNT];
-	void	   *onednn;			/* of onednn.c, or NULL */
+	struct Onednn *onednn;		/* NULL where oneDNN would not pay */
 };
 
 /* At least bytes of memory, aligned to CPU_ALIGNMENT, with undefined content. */
@@ -56,6 +57,9 @@ extern int	cpu_processors(void);
  * for tests.  STATUS_UNSUPPORTED where this machine or build does not have it.
  */
 extern Status cpu_backend_force_isa(const char *isa, Error *err);
+
+/* Let oneDNN compute bf16 on any processor with AVX-512, where it emulates the instructions: for tests. */
+extern void cpu_backend_emulate_bf16(int allow);
 
 /* Table entries that do not depend on the instruction set: backend.c. */
 extern Status cpu_open(const char *isa, int32_t threads, Backend **out, Error *err);

@@ -2,6 +2,7 @@
  * linear.c - the linear layer.  Compiled once per instruction set.
  */
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/onednn.h"
 #include "kernels/cpu/ops.h"
 
 #include <string.h>
@@ -230,6 +231,7 @@ op_linear_fwd(Backend *be, size_t m, size_t n, size_t k, const void *x, const vo
 	TRY(cpu_check_dtype(out, "linear", err));
 	if ((unsigned) act > ACT_SIGMOID)
 		return error_set(err, STATUS_INTERNAL, "unknown activation %d", (int) act);
+	ONEDNN_FIRST(be, dtype, onednn_linear_fwd(be, m, n, k, x, w, b, act, y, out, err));
 	if (n <= DOT_OUTPUTS)
 		return linear_fwd_dot(be, m, n, k, x, w, b, act, y, dtype, out, err);
 	if (m <= FEW_ROWS && k >= VECTOR_FLOATS && dtype == DTYPE_F32 && out == DTYPE_F32)
@@ -249,6 +251,7 @@ op_linear_bwd_data(Backend *be, size_t m, size_t n, size_t k, const void *dy, co
 	TileOutput	output = {.c = dx,.c_row = k,.dtype = dtype,.beta = 0.0f,.bias = NULL,.act = ACT_NONE};
 
 	TRY(cpu_check_dtype(dtype, "linear", err));
+	ONEDNN_FIRST(be, dtype, onednn_linear_bwd_data(be, m, n, k, dy, w, dx, err));
 	return gemm(be, m, k, n, &dym, &wm, &output, err);
 }
 
@@ -317,6 +320,7 @@ op_linear_bwd_weight(Backend *be, size_t m, size_t n, size_t k, const void *dy, 
 	TileOutput	output = {.c = dw,.c_row = k,.dtype = DTYPE_F32,.beta = beta,.bias = NULL,.act = ACT_NONE};
 
 	TRY(cpu_check_dtype(dtype, "linear", err));
+	ONEDNN_FIRST(be, dtype, onednn_linear_bwd_weight(be, m, n, k, dy, x, dw, db, beta, err));
 	if (db != NULL)
 		bias_gradient(be, m, n, dy, db, beta, dtype);
 	return gemm(be, n, k, m, &dyt, &xm, &output, err);
