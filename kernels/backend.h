@@ -21,8 +21,8 @@
  *     how micro-batches accumulate.  db may be NULL.
  *   - Results depend on the inputs and the number of threads only: reductions have a fixed order.
  *   - Output buffers never overlap input buffers unless the operation says "may alias".
- *   - An operation may keep plans and workspace inside the Backend, made at its first call for a shape;
- *     after that it allocates nothing.
+ *   - An operation may keep plans and workspace inside the Backend, made at its first call for a shape (for a
+ *     library: for a shape and a number of rows); after that it allocates nothing.
  *   - n, m or rows may be smaller from call to call (the ragged last batch), down to 1.
  */
 #ifndef PGT_BACKEND_H

@@ -128,6 +128,16 @@ panel_floats(size_t steps, size_t columns)
 	return round_up(columns, TILE_COLUMNS) * steps;
 }
 
+#if defined(HAVE_ONEDNN)
+static Status
+conv2d_fwd_onednn(Backend *be, const Conv2dShape *s, size_t n, const void *x, const void *w, const float *b,
+				  Activation act, void *y, Error *err)
+{
+	TRY(onednn_conv2d_fwd(be, s, n, x, w, b, y, err));
+	return act == ACT_NONE ? STATUS_OK : op_act_fwd(be, act, n * image_out(s), y, y, DTYPE_BF16, err);
+}
+#endif
+
 Status
 op_conv2d_fwd(Backend *be, const Conv2dShape *s, size_t n, const void *x, const void *w, const float *b,
 			  Activation act, void *y, DType dtype, Error *err)
@@ -146,7 +156,7 @@ op_conv2d_fwd(Backend *be, const Conv2dShape *s, size_t n, const void *x, const 
 	TRY(check_conv(s, dtype, err));
 	if (act != ACT_NONE && act != ACT_RELU)
 		return error_set(err, STATUS_INTERNAL, "a convolution cannot apply activation %d", (int) act);
-	ONEDNN_FIRST(be, dtype, onednn_conv2d_fwd(be, s, n, x, w, b, act, y, err));
+	ONEDNN_FIRST(be, dtype, conv2d_fwd_onednn(be, s, n, x, w, b, act, y, err));
 	if (dtype == DTYPE_F32 && winograd_pays(s))
 		return winograd_fwd(be, nt, s, n, x, w, b, act, y, err);
 	TRY(cpu_workspace(be, WORKSPACE_IMAGE, bytes * (size_t) nt, &workspace, err));

@@ -219,6 +219,16 @@ linear_fwd_few(Backend *be, size_t m, size_t n, size_t k, const float *x, const 
 	}
 }
 
+#if defined(HAVE_ONEDNN)
+static Status
+linear_fwd_onednn(Backend *be, size_t m, size_t n, size_t k, const void *x, const void *w, const float *b,
+				  Activation act, void *y, DType out, Error *err)
+{
+	TRY(onednn_linear_fwd(be, m, n, k, x, w, b, y, out, err));
+	return act == ACT_NONE ? STATUS_OK : op_act_fwd(be, act, m * n, y, y, out, err);
+}
+#endif
+
 Status
 op_linear_fwd(Backend *be, size_t m, size_t n, size_t k, const void *x, const void *w, const float *b,
 			  Activation act, void *y, DType dtype, DType out, Error *err)
@@ -231,7 +241,7 @@ op_linear_fwd(Backend *be, size_t m, size_t n, size_t k, const void *x, const vo
 	TRY(cpu_check_dtype(out, "linear", err));
 	if ((unsigned) act > ACT_SIGMOID)
 		return error_set(err, STATUS_INTERNAL, "unknown activation %d", (int) act);
-	ONEDNN_FIRST(be, dtype, onednn_linear_fwd(be, m, n, k, x, w, b, act, y, out, err));
+	ONEDNN_FIRST(be, dtype, linear_fwd_onednn(be, m, n, k, x, w, b, act, y, out, err));
 	if (n <= DOT_OUTPUTS)
 		return linear_fwd_dot(be, m, n, k, x, w, b, act, y, dtype, out, err);
 	if (m <= FEW_ROWS && k >= VECTOR_FLOATS && dtype == DTYPE_F32 && out == DTYPE_F32)

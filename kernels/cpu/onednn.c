@@ -31,7 +31,6 @@ typedef struct Problem
 	int32_t		kind;			/* PlanKind */
 	int32_t		convolution;	/* or linear: then only c_in and c_out count in shape */
 	int32_t		bias;
-	int32_t		relu;
 	int32_t		out;			/* DType of the result of a forward pass */
 	int32_t		accumulate;		/* PLAN_BACKWARD_WEIGHT: add to what is there */
 	int64_t		rows;
@@ -70,14 +69,12 @@ typedef const_dnnl_memory_desc_t DescRef;
 #define DESC_REF(desc) (desc)
 #define describe_memory dnnl_memory_desc_create_with_tag
 #define forget_memory(desc) dnnl_memory_desc_destroy(desc)
-#define append_relu(ops) dnnl_post_ops_append_eltwise(ops, dnnl_eltwise_relu, 0.0f, 0.0f)
 #define append_sum(ops) dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef)
 #else
 typedef const dnnl_memory_desc_t *DescRef;
 #define DESC_REF(desc) (&(desc))
 #define describe_memory dnnl_memory_desc_init_by_tag
 #define forget_memory(desc) ((void) (desc))
-#define append_relu(ops) dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f)
 #define append_sum(ops) dnnl_post_ops_append_sum(ops, 1.0f)
 #endif
 
@@ -197,19 +194,19 @@ describe_primitive(const Onednn *dnn, const Problem *p, PlanKind kind, const Des
 #endif
 }
 
-/* Who brings scratch memory, and one operation after the primitive's own.  Whatever *attr is set to is the caller's. */
+/* Who brings scratch memory; sum: the result is added to what is there.  Whatever *attr is set to is the caller's. */
 static dnnl_status_t
-make_attributes(dnnl_scratchpad_mode_t scratchpad, int relu, int sum, dnnl_primitive_attr_t *attr)
+make_attributes(dnnl_scratchpad_mode_t scratchpad, int sum, dnnl_primitive_attr_t *attr)
 {
 	dnnl_post_ops_t ops;
 	dnnl_status_t status;
 
 	CHECK_DNNL(dnnl_primitive_attr_create(attr));
 	CHECK_DNNL(dnnl_primitive_attr_set_scratchpad_mode(*attr, scratchpad));
-	if (!relu && !sum)
+	if (!sum)
 		return dnnl_success;
 	CHECK_DNNL(dnnl_post_ops_create(&ops));
-	status = relu ? append_relu(ops) : append_sum(ops);
+	status = append_sum(ops);
 	if (status == dnnl_success)
 		status = dnnl_primitive_attr_set_post_ops(*attr, ops);
 	dnnl_post_ops_destroy(ops);
@@ -235,7 +232,7 @@ make_reorder(const Onednn *dnn, Plan *plan, DescRef plain, DescRef preferred)
 		return dnnl_success;
 	plan->packed_bytes = dnnl_memory_desc_get_size(preferred);
 	/* a reorder rarely needs scratch memory */
-	status = make_attributes(dnnl_scratchpad_mode_library, 0, plan->problem.accumulate, &attr);
+	status = make_attributes(dnnl_scratchpad_mode_library, plan->problem.accumulate, &attr);
 	if (status == dnnl_success)
 		status = dnnl_reorder_primitive_desc_create(&pd, gradient ? preferred : plain, dnn->engine,
 													gradient ? plain : preferred, dnn->engine, attr);
@@ -286,7 +283,7 @@ make_primitive(const Onednn *dnn, Plan *plan, const Descs *d)
 				pd = NULL;
 	dnnl_status_t status;
 
-	status = make_attributes(dnnl_scratchpad_mode_user, p->relu, 0, &attr);
+	status = make_attributes(dnnl_scratchpad_mode_user, 0, &attr);
 	if (status == dnnl_success)
 		status = describe_primitive(dnn, p, PLAN_FORWARD, d, attr, NULL, &forward);
 	if (status == dnnl_success && p->kind != PLAN_FORWARD)
@@ -500,17 +497,13 @@ conv_problem(Problem *p, PlanKind kind, const Conv2dShape *s, size_t n)
 
 Status
 onednn_linear_fwd(Backend *be, size_t m, size_t n, size_t k, const void *x, const void *w, const float *b,
-				  Activation act, void *y, DType out, Error *err)
+				  void *y, DType out, Error *err)
 {
 	Problem		p;
 
-	/* the others are ours, so that they are the same everywhere */
-	if (act != ACT_NONE && act != ACT_RELU)
-		return STATUS_UNSUPPORTED;
 	linear_problem(&p, PLAN_FORWARD, m, n, k);
 	p.out = out;
 	p.bias = b != NULL;
-	p.relu = act == ACT_RELU;
 	return run(be, &p, x, w, b, y, err);
 }
 
@@ -539,13 +532,12 @@ onednn_linear_bwd_weight(Backend *be, size_t m, size_t n, size_t k, const void *
 
 Status
 onednn_conv2d_fwd(Backend *be, const Conv2dShape *s, size_t n, const void *x, const void *w, const float *b,
-				  Activation act, void *y, Error *err)
+				  void *y, Error *err)
 {
 	Problem		p;
 
 	conv_problem(&p, PLAN_FORWARD, s, n);
 	p.bias = b != NULL;
-	p.relu = act == ACT_RELU;
 	return run(be, &p, x, w, b, y, err);
 }
 

@@ -1,8 +1,9 @@
 /*
  * onednn.h - bf16 matrix products and convolutions by oneDNN, on processors that have instructions for them.
  *
- * Each function is the operation of the same name in BackendOps for DTYPE_BF16.  STATUS_UNSUPPORTED, with err
- * untouched, says that oneDNN has no fast way for this shape: the caller then uses the backend's own.
+ * Each function is the operation of the same name in BackendOps for DTYPE_BF16, but for activations: oneDNN's would
+ * hide a NaN.  STATUS_UNSUPPORTED, with err untouched, says that oneDNN has no fast way for this shape: the caller then
+ * uses the backend's own.
  */
 #ifndef PGT_CPU_ONEDNN_H
 #define PGT_CPU_ONEDNN_H
@@ -24,13 +25,13 @@ extern void onednn_close(Backend *be, Onednn *dnn);
 extern void onednn_version(char *text, size_t bytes);
 
 extern Status onednn_linear_fwd(Backend *be, size_t m, size_t n, size_t k, const void *x, const void *w,
-								const float *b, Activation act, void *y, DType out, Error *err);
+								const float *b, void *y, DType out, Error *err);
 extern Status onednn_linear_bwd_data(Backend *be, size_t m, size_t n, size_t k, const void *dy, const void *w,
 									 void *dx, Error *err);
 extern Status onednn_linear_bwd_weight(Backend *be, size_t m, size_t n, size_t k, const void *dy, const void *x,
 									   float *dw, float *db, float beta, Error *err);
 extern Status onednn_conv2d_fwd(Backend *be, const Conv2dShape *s, size_t n, const void *x, const void *w,
-								const float *b, Activation act, void *y, Error *err);
+								const float *b, void *y, Error *err);
 extern Status onednn_conv2d_bwd_data(Backend *be, const Conv2dShape *s, size_t n, const void *dy, const void *w,
 									 void *dx, Error *err);
 extern Status onednn_conv2d_bwd_weight(Backend *be, const Conv2dShape *s, size_t n, const void *dy, const void *x,

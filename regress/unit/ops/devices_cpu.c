@@ -6,7 +6,14 @@
 
 #include "kernels/cpu/cpu.h"
 
-static const char *const isas[] = {"sse2", "avx2", "avx512"};
+static const struct
+{
+	const char *isa;
+	int			emulate_bf16;	/* oneDNN, also on a processor that would leave it alone */
+	const char *label;
+}			isas[] = {
+	{"sse2", 0, "sse2"}, {"avx2", 0, "avx2"}, {"avx512", 0, "avx512"}, {"avx512", 1, "avx512 with oneDNN"}
+};
 
 /* An odd number, and more than some shapes have rows. */
 static const int thread_counts[] = {1, 2, 5};
@@ -20,13 +27,14 @@ device_open(int i, Device *device)
 {
 	int			known = 0,
 				a;
+	Status		status;
 	Error		err = {0};
 
 	for (a = 0; a < COUNT(isas); a++)
 	{
 		int			inside = i - known;
 
-		if (cpu_backend_force_isa(isas[a], NULL) != STATUS_OK)
+		if (cpu_backend_force_isa(isas[a].isa, NULL) != STATUS_OK)
 			continue;
 		known += COUNT(thread_counts) * COUNT(dtypes);
 		if (i >= known)
@@ -34,12 +42,15 @@ device_open(int i, Device *device)
 		device->ops = cpu_backend();
 		device->dtype = dtypes[inside % COUNT(dtypes)];
 		cpu_backend_force_isa(NULL, NULL);
-		if (device->ops->open(0, thread_counts[inside / COUNT(dtypes)], &device->be, &err) != STATUS_OK)
+		cpu_backend_emulate_bf16(isas[a].emulate_bf16);
+		status = device->ops->open(0, thread_counts[inside / COUNT(dtypes)], &device->be, &err);
+		cpu_backend_emulate_bf16(0);
+		if (status != STATUS_OK)
 		{
 			CHECK(0, "cannot open the cpu: %s", err.message);
 			return 0;
 		}
-		snprintf(device->label, sizeof(device->label), "%s, %d threads, %s", isas[a],
+		snprintf(device->label, sizeof(device->label), "%s, %d threads, %s", isas[a].label,
 				 thread_counts[inside / COUNT(dtypes)], device->dtype == DTYPE_BF16 ? "bf16" : "fp32");
 		return 1;
 	}
