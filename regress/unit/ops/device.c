@@ -9,6 +9,16 @@
 #define GUARD_BYTES 256
 #define GUARD 0xA5
 
+/* A sanitized program stops at the first access to a guard, where others only see what was written there. */
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define GUARD_CLOSE(guard) ASAN_POISON_MEMORY_REGION(guard, GUARD_BYTES)
+#define GUARD_OPEN(guard) ASAN_UNPOISON_MEMORY_REGION(guard, GUARD_BYTES)
+#else
+#define GUARD_CLOSE(guard) ((void) (guard))
+#define GUARD_OPEN(guard) ((void) (guard))
+#endif
+
 size_t
 test_dtype_bytes(DType dtype)
 {
@@ -59,6 +69,7 @@ device_put_bytes(const Device *d, const void *bytes, size_t n)
 	if (bytes != NULL)
 		CHECK_OK(d, d->ops->copy_in(d->be, tensor, bytes, n, err));
 	CHECK_OK(d, d->ops->copy_in(d->be, (char *) tensor + n, guard, GUARD_BYTES, err));
+	GUARD_CLOSE((char *) tensor + n);
 	return tensor;
 }
 
@@ -68,8 +79,10 @@ check_guard(const Device *d, const void *tensor, size_t bytes)
 	unsigned char guard[GUARD_BYTES];
 	size_t		i;
 
+	GUARD_OPEN((const char *) tensor + bytes);
 	CHECK_OK(d, d->ops->copy_out(d->be, guard, (const char *) tensor + bytes, GUARD_BYTES, err));
 	CHECK_OK(d, d->ops->sync(d->be, err));
+	GUARD_CLOSE((const char *) tensor + bytes);
 	for (i = 0; i < GUARD_BYTES; i++)
 		if (guard[i] != GUARD)
 		{
@@ -92,6 +105,7 @@ device_free(const Device *d, void *tensor, size_t bytes)
 	if (tensor == NULL)
 		return;
 	check_guard(d, tensor, bytes);
+	GUARD_OPEN((char *) tensor + bytes);
 	d->ops->free(d->be, tensor, bytes + GUARD_BYTES);
 }
 

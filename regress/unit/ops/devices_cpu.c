@@ -1,6 +1,6 @@
 /*
  * devices_cpu.c - the configurations of the CPU backend: every instruction set of this machine, one thread and
- * several, fp32 and bf16.
+ * several, fp32 and bf16.  With TEST_DEVICE in the environment only those whose label has it: "avx2, 1 threads".
  */
 #include "regress/unit/ops/device.h"
 
@@ -25,33 +25,34 @@ static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16};
 int
 device_open(int i, Device *device)
 {
-	int			known = 0,
-				a;
+	const char *only = getenv("TEST_DEVICE");
 	Status		status;
 	Error		err = {0};
+	int			c;
 
-	for (a = 0; a < COUNT(isas); a++)
+	for (c = 0; c < COUNT(isas) * COUNT(thread_counts) * COUNT(dtypes); c++)
 	{
-		int			inside = i - known;
+		int			a = c / COUNT(dtypes) / COUNT(thread_counts),
+					threads = thread_counts[c / COUNT(dtypes) % COUNT(thread_counts)];
 
-		if (cpu_backend_force_isa(isas[a].isa, NULL) != STATUS_OK)
+		device->dtype = dtypes[c % COUNT(dtypes)];
+		snprintf(device->label, sizeof(device->label), "%s, %d threads, %s", isas[a].label, threads,
+				 device->dtype == DTYPE_BF16 ? "bf16" : "fp32");
+		if ((only != NULL && strstr(device->label, only) == NULL)
+			|| cpu_backend_force_isa(isas[a].isa, NULL) != STATUS_OK)
 			continue;
-		known += COUNT(thread_counts) * COUNT(dtypes);
-		if (i >= known)
+		if (i-- > 0)
 			continue;
 		device->ops = cpu_backend();
-		device->dtype = dtypes[inside % COUNT(dtypes)];
 		cpu_backend_force_isa(NULL, NULL);
 		cpu_backend_emulate_bf16(isas[a].emulate_bf16);
-		status = device->ops->open(0, thread_counts[inside / COUNT(dtypes)], &device->be, &err);
+		status = device->ops->open(0, threads, &device->be, &err);
 		cpu_backend_emulate_bf16(0);
 		if (status != STATUS_OK)
 		{
 			CHECK(0, "cannot open the cpu: %s", err.message);
 			return 0;
 		}
-		snprintf(device->label, sizeof(device->label), "%s, %d threads, %s", isas[a].label,
-				 thread_counts[inside / COUNT(dtypes)], device->dtype == DTYPE_BF16 ? "bf16" : "fp32");
 		return 1;
 	}
 	cpu_backend_force_isa(NULL, NULL);

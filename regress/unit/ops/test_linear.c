@@ -75,6 +75,41 @@ TEST(linear_forward_is_x_times_w_transposed_plus_bias)
 	for_each_device(forward_all);
 }
 
+/* Scoring's path for a few rows: a vector is 4, 8 or 16 floats wide. */
+static void
+forward_few(const Device *d)
+{
+	static const size_t widths[] = {3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 50, 300},
+				outputs[] = {3, 4, 8, 15, 16, 17, 37, 130};
+	size_t		m,
+				i,
+				j;
+	int			act = ACT_NONE;
+
+	for (m = 1; m <= 5; m++)
+		for (i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
+			for (j = 0; j < sizeof(outputs) / sizeof(outputs[0]); j++)
+			{
+				const LinearCase l = {m, outputs[j], widths[i]};
+
+				forward(d, &l, (Activation) act, 0, d->dtype);
+				forward(d, &l, (Activation) act, 1, DTYPE_F32);
+				act = act == ACT_SIGMOID ? ACT_NONE : act + 1;
+			}
+	/* enough work for several threads, of which the last has fewer outputs than a vector is wide */
+	for (m = 1; m <= 4; m++)
+		for (act = ACT_NONE; act <= ACT_SIGMOID; act++)
+		{
+			forward(d, &(LinearCase) {m, 523, 333}, (Activation) act, act % 2, d->dtype);
+			forward(d, &(LinearCase) {m, 1025, 64}, (Activation) act, 1 - act % 2, d->dtype);
+		}
+}
+
+TEST(linear_forward_of_a_few_rows)
+{
+	for_each_device(forward_few);
+}
+
 static void
 backward(const Device *d, const LinearCase *l, float beta, int with_bias)
 {
@@ -156,12 +191,9 @@ TEST(linear_backward_gives_the_gradients_of_x_w_and_b)
 
 /* A NaN or infinity anywhere in x must come out at the end: a loss that is not finite has to be seen. */
 static void
-nan_passes(const Device *d)
+nan_of(const Device *d, size_t m, size_t n, size_t k, size_t at)
 {
-	size_t		m = 9,
-				n = 20,
-				k = 40,
-				i;
+	size_t		i;
 	double	   *x = random_values(m * k, 1, -1, 1, d->dtype),
 			   *w = random_values(n * k, 2, -1, 1, d->dtype),
 			   *y;
@@ -169,18 +201,28 @@ nan_passes(const Device *d)
 			   *dw = device_put(d, w, n * k, d->dtype),
 			   *dy = device_new(d, m * n, d->dtype);
 
-	x[3 * k + 7] = NAN;
+	x[3 * k + at] = NAN;
 	dx = device_put(d, x, m * k, d->dtype);
 	CHECK_OK(d, d->ops->linear_fwd(d->be, m, n, k, dx, dw, NULL, ACT_RELU, dy, d->dtype, d->dtype, err));
 	y = device_read(d, dy, m * n, d->dtype);
 	for (i = 0; i < m * n; i++)
-		CHECK(!isnan(y[i]) == (i / n != 3), "%s: y[%zu] is %g", d->label, i, y[i]);
+		CHECK(!isnan(y[i]) == (i / n != 3), "%s: %zu x %zu x %zu: y[%zu] is %g", d->label, m, n, k, i, y[i]);
 	device_free(d, dx, m * k * test_dtype_bytes(d->dtype));
 	device_free(d, dw, n * k * test_dtype_bytes(d->dtype));
 	device_free(d, dy, m * n * test_dtype_bytes(d->dtype));
 	free(x);
 	free(w);
 	free(y);
+}
+
+static void
+nan_passes(const Device *d)
+{
+	nan_of(d, 9, 20, 40, 7);
+	/* few rows, few outputs; among whole vectors and in the rest behind them */
+	nan_of(d, 4, 20, 40, 7);
+	nan_of(d, 4, 37, 43, 42);
+	nan_of(d, 9, 2, 43, 42);
 }
 
 TEST(linear_with_relu_does_not_hide_a_nan)
