@@ -14,6 +14,7 @@
 
 #include "engine/model.h"
 #include "extension/architecture.h"
+#include "extension/compat.h"
 #include "extension/suggest.h"
 #include "loader/json.h"
 

@@ -19,6 +19,7 @@
 #include "utils/syscache.h"
 
 #include "extension/catalog.h"
+#include "extension/compat.h"
 #include "extension/suggest.h"
 
 /* As in ANALYZE's lists: enough to find a misspelling in. */

@@ -10,6 +10,7 @@
 #include "utils/jsonb.h"
 
 #include "engine/protocol.h"
+#include "extension/compat.h"
 #include "loader/encoder.h"
 
 /* One tensor of a state_dict. */

@@ -12,9 +12,17 @@
 #include "parser/analyze.h"
 #include "utils/guc.h"
 #include "utils/tuplesort.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
 
 #if PG_VERSION_NUM < 140000
 #error "pg_train needs PostgreSQL 14 or later"
+#endif
+
+/* Release 18 has pg_noreturn instead, which stands before the declaration. */
+#if PG_VERSION_NUM >= 180000
+#define pg_attribute_noreturn() __attribute__((noreturn))
 #endif
 
 /* Parse analysis of a statement without parameters. */

@@ -26,6 +26,7 @@
 #include "utils/resowner.h"
 
 #include "engine/ring.h"
+#include "extension/compat.h"
 #include "extension/engine_process.h"
 #include "extension/report.h"
 #include "extension/settings.h"

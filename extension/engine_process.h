@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "engine/protocol.h"
+#include "extension/compat.h"
 
 typedef struct EngineProcess EngineProcess;
 

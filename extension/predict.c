@@ -17,6 +17,7 @@
 #include "utils/typcache.h"
 
 #include "extension/classes.h"
+#include "extension/compat.h"
 #include "extension/model_cache.h"
 #include "extension/report.h"
 #include "extension/row_binding.h"

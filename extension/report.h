@@ -6,6 +6,7 @@
 
 #include "postgres.h"
 
+#include "extension/compat.h"
 #include "kernels/error.h"
 
 /* Raise err, which a function of the engine filled or the control socket brought. */

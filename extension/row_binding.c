@@ -11,6 +11,7 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 
+#include "extension/compat.h"
 #include "extension/row_binding.h"
 #include "extension/suggest.h"
 

@@ -15,6 +15,7 @@
 #include "utils/memutils.h"
 
 #include "extension/catalog.h"
+#include "extension/compat.h"
 
 #define CHUNK_VALUES ((int64) 4 << 20)	/* 16 MB */
 

@@ -16,6 +16,7 @@
 #include "utils/lsyscache.h"
 #include "utils/numeric.h"
 
+#include "extension/compat.h"
 #include "loader/encoder.h"
 #include "loader/json.h"
 #include "loader/number.h"

@@ -17,6 +17,7 @@
 #include "utils/numeric.h"
 #include "utils/typcache.h"
 
+#include "extension/compat.h"
 #include "loader/labels.h"
 #include "loader/number.h"
 

@@ -7,6 +7,7 @@
 #include "fmgr.h"
 #include "utils/builtins.h"
 
+#include "extension/compat.h"
 #include "loader/number.h"
 
 /*
@@ -128,7 +129,7 @@ NumericToDouble(Numeric value)
 
 	if (ndigits == 0)
 		result = 0;
-	else if (ndigits <= FAST_DIGITS && Abs(weight - (ndigits - 1)) <= FAST_SCALE)
+	else if (ndigits <= FAST_DIGITS && abs(weight - (ndigits - 1)) <= FAST_SCALE)
 	{
 		int			scale = weight - (ndigits - 1);
 		int64		integer = 0;

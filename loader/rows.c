@@ -12,6 +12,7 @@
 
 #include "access/tupmacs.h"
 #include "catalog/pg_type.h"
+#include "common/int.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "utils/array.h"
@@ -20,6 +21,7 @@
 #include "utils/memutils.h"
 
 #include "engine/ring.h"
+#include "extension/compat.h"
 #include "loader/labels.h"
 #include "loader/loader.h"
 #include "loader/number.h"
