@@ -80,11 +80,13 @@ OpenRelation(Source *source, List *names)
 
 	source->relation = makeRangeVar(get_namespace_name(RelationGetNamespace(relation)),
 									pstrdup(RelationGetRelationName(relation)), -1);
-	source->desc = CreateTemplateTupleDesc(desc->natts);
+	for (int i = 0; i < desc->natts; i++)
+		n += !TupleDescAttr(desc, i)->attisdropped;
+	source->desc = CreateTemplateTupleDesc(n);
+	n = 0;
 	for (int i = 0; i < desc->natts; i++)
 		if (!TupleDescAttr(desc, i)->attisdropped)
 			TupleDescCopyEntry(source->desc, ++n, desc, i + 1);
-	source->desc->natts = n;
 	/* The lock is kept, as a query would. */
 	table_close(relation, NoLock);
 	if (n == 0)

@@ -89,7 +89,9 @@ SET pg_train.model_cache_size = 0;
 SELECT predict_which('predict cache');
 SELECT v, bool_and(predict('predict cache@' || v, ARRAY[x]::real[]) IS NOT NULL) FROM generate_series(1, 3) v, predict_cache GROUP BY v ORDER BY v;
 RESET pg_train.model_cache_size;
+\set VERBOSITY sqlstate
 SET pg_train.model_cache_size = '-1';
+\set VERBOSITY default
 SHOW pg_train.model_cache_size;
 
 SELECT drop_model('predict cache');

@@ -106,21 +106,19 @@ forward_few(const Device *d)
 {
 	static const size_t widths[] = {3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 50, 300},
 				outputs[] = {3, 4, 8, 15, 16, 17, 37, 130};
+	/* bf16 takes the way of all other sizes */
+	const size_t step = d->dtype == DTYPE_F32 ? 1 : 3;
 	size_t		m,
 				i,
-				j;
-	int			act = ACT_NONE;
+				j,
+				calls = 0;
+	int			act;
 
 	for (m = 1; m <= 5; m++)
 		for (i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
-			for (j = 0; j < sizeof(outputs) / sizeof(outputs[0]); j++)
-			{
-				const LinearCase l = {m, outputs[j], widths[i]};
-
-				forward(d, &l, (Activation) act, 0, d->dtype);
-				forward(d, &l, (Activation) act, 1, DTYPE_F32);
-				act = act == ACT_SIGMOID ? ACT_NONE : act + 1;
-			}
+			for (j = 0; j < sizeof(outputs) / sizeof(outputs[0]); j += step, calls++)
+				forward(d, &(LinearCase) {m, outputs[j], widths[i]}, (Activation) (calls % (ACT_SIGMOID + 1)),
+						calls / (ACT_SIGMOID + 1) % 2, d->dtype);
 	/* enough work for several threads, of which the last has fewer outputs than a vector is wide */
 	for (m = 1; m <= 4; m++)
 		for (act = ACT_NONE; act <= ACT_SIGMOID; act++)
