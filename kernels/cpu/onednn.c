@@ -18,6 +18,9 @@
 /* Plans that are kept; a network has at most some hundreds. */
 #define MAX_PLANS 2048
 
+/* bf16 values that an AMX tile takes of a sum at a time */
+#define AMX_STEP 32
+
 typedef enum PlanKind
 {
 	PLAN_FORWARD,
@@ -512,6 +515,9 @@ onednn_linear_bwd_data(Backend *be, size_t m, size_t n, size_t k, const void *dy
 {
 	Problem		p;
 
+	/* Release 2.6.3 on AMX gives NaN for some sums of another length that several threads share. */
+	if (n % AMX_STEP != 0)
+		return STATUS_UNSUPPORTED;
 	linear_problem(&p, PLAN_BACKWARD_DATA, m, n, k);
 	return run(be, &p, dx, w, NULL, dy, err);
 }
