@@ -22,6 +22,8 @@ use constant PROMISE => 1.0;
 use constant SLACK => 1.0;
 use constant LIMIT => PROMISE + SLACK;
 
+my $engine_program;
+
 # A running server whose database postgres has the extension.
 sub start_server
 {
@@ -145,16 +147,22 @@ sub wait_until
 	return;
 }
 
-# Process ids of engines: all that run from this installation, or the children of a backend.
+# Process ids of engines: all that run from this installation (another server may have its own), or the children of a
+# backend.
 sub engines
 {
 	my ($backend) = @_;
 	my @found;
 
+	if (!defined $engine_program)
+	{
+		chomp(my $folder = `pg_config --pkglibdir`);
+		$engine_program = "$folder/pg_train_engine";
+	}
 	for my $folder (glob '/proc/[0-9]*')
 	{
 		my $exe = readlink "$folder/exe" or next;
-		next if $exe !~ m{/pg_train_engine( \(deleted\))?$};
+		next if $exe ne $engine_program && $exe ne "$engine_program (deleted)";
 		if (defined $backend)
 		{
 			open my $stat, '<', "$folder/stat" or next;
