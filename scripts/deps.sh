@@ -27,7 +27,7 @@ probe()
 	local bindir include
 
 	{ have "${CC:-cc}" && have ar && compiles stdio.h; } || missing+=("a C compiler with its libraries|build-essential")
-	compiles dnnl.h || missing+=("oneDNN with its headers (dnnl.h)|libdnnl-dev")
+	[ "${HAVE_ONEDNN:-}" = no ] || compiles dnnl.h || missing+=("oneDNN with its headers (dnnl.h)|libdnnl-dev")
 	if have "$PG_CONFIG" && [ -f "$("$PG_CONFIG" --pgxs)" ]
 	then
 		bindir=$("$PG_CONFIG" --bindir)
