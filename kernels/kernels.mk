@@ -48,7 +48,7 @@ PGT_CPU_ENGINE_LIB = $(BUILD)/libpgt_cpu_engine.a
 PGT_CPU_ENGINE_LIBS = $(ONEDNN_LIBS) -fopenmp -lm
 PGT_CPU_SCORING_LIB = $(BUILD)/libpgt_cpu_scoring.a
 
-cpu_objects = $(patsubst kernels/%.c,$(BUILD)/kernels/$(1)/%.o,$(CPU_SRCS) $(if $(filter engine,$(1)),$(CPU_ENGINE_SRCS))) \
+cpu_objects = $(patsubst kernels/%.c,$(BUILD)/kernels/$(1)/%.o,$(CPU_SRCS) $(if $(filter scoring,$(1)),,$(CPU_ENGINE_SRCS))) \
 	$(foreach isa,$(CPU_ISAS),$(patsubst kernels/%.c,$(BUILD)/kernels/$(1)/%.$(isa).o,$(CPU_ISA_SRCS)))
 
 $(PGT_CPU_ENGINE_LIB): $(call cpu_objects,engine)

@@ -97,6 +97,9 @@ Status
 cpu_open(const char *isa, int32_t threads, Backend **out, Error *err)
 {
 	Backend    *be;
+#if defined(HAVE_ONEDNN)
+	Status		status;
+#endif
 
 	if (threads < 0 || threads > 4096)
 		return error_set(err, STATUS_INVALID, "cannot use %d threads", (int) threads);
@@ -113,10 +116,11 @@ cpu_open(const char *isa, int32_t threads, Backend **out, Error *err)
 	be->threads = 1;
 #endif
 #if defined(HAVE_ONEDNN)
-	if (onednn_open(be->isa, emulate_bf16, &be->onednn, err) != STATUS_OK)
+	status = onednn_open(be->isa, emulate_bf16, &be->onednn, err);
+	if (status != STATUS_OK)
 	{
 		free(be);
-		return err != NULL ? (Status) err->status : STATUS_NO_MEMORY;
+		return status;
 	}
 #endif
 	*out = be;

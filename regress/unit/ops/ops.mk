@@ -11,7 +11,7 @@ OPS_TEST_CFLAGS = -std=gnu11 -O2 -g $(WARNINGS) -I. -MMD -MP
 
 OPS_TEST_OBJECTS = $(OPS_CPU_TEST_SOURCES:%.c=$(BUILD)/ops-test/%.o)
 OPS_SANITIZED_TEST_OBJECTS = $(OPS_CPU_TEST_SOURCES:%.c=$(BUILD)/ops-test-sanitized/%.o)
-OPS_SANITIZED_OBJECTS = $(subst /kernels/engine/,/kernels/sanitized/,$(call cpu_objects,engine))
+OPS_SANITIZED_OBJECTS = $(call cpu_objects,sanitized)
 CPU_SANITIZED_CFLAGS = $(CPU_ENGINE_CFLAGS) -O1 $(SANITIZE)
 
 UNIT_TESTS += $(BUILD)/test_ops
