@@ -115,6 +115,19 @@ parse_cuda(const char *name, int32_t *ordinal)
 	return *end == '\0' && value < MAX_DEVICES;
 }
 
+/* Is NVIDIA's driver here?  Without it nobody expects a GPU to be used, and its libraries need not be loaded. */
+static bool
+gpu_present(void)
+{
+	static const char *const nodes[] = {"/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"};
+	size_t		i;
+
+	for (i = 0; i < sizeof(nodes) / sizeof(nodes[0]); i++)
+		if (access(nodes[i], F_OK) == 0)
+			return true;
+	return false;
+}
+
 Status
 device_open(const char *name, int32_t threads, bool tf32, OpenDevice *out, Error *err)
 {
@@ -131,7 +144,7 @@ device_open(const char *name, int32_t threads, bool tf32, OpenDevice *out, Error
 		error_hint(err, "A device is \"auto\", \"cpu\", \"cuda\" or \"cuda:N\".");
 		return STATUS_INVALID;
 	}
-	if (open_cuda(0, tf32, out, &out->fallback) == STATUS_OK)
+	if (gpu_present() && open_cuda(0, tf32, out, &out->fallback) == STATUS_OK)
 		return STATUS_OK;
 	return open_cpu(threads, out, err);
 }

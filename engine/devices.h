@@ -16,7 +16,7 @@ typedef struct OpenDevice
 {
 	const BackendOps *ops;
 	Backend    *be;
-	Error		fallback;		/* why "auto" took the CPU; STATUS_OK: it did not have to */
+	Error		fallback;		/* why "auto" took the CPU though NVIDIA's driver is here, or STATUS_OK */
 } OpenDevice;
 
 /*

@@ -76,7 +76,7 @@ typedef struct EngineHello
 	uint32_t	trainspec_bytes;	/* sizeof(TrainSpec) + sizeof(LayerSpec): a build check */
 	int32_t		pid;
 	DeviceInfo	device;
-	Error		fallback;		/* why "auto" took the CPU, or STATUS_OK */
+	Error		fallback;		/* as OpenDevice has it */
 } EngineHello;
 
 typedef struct ListedDevice

@@ -156,6 +156,7 @@ cpu_info(const Backend *be, DeviceInfo *info)
 	snprintf(info->name, sizeof(info->name), "cpu (%s, %d thread%s)", label, be->threads,
 			 be->threads == 1 ? "" : "s");
 	info->threads = be->threads;
+	info->memory_bytes = (uint64_t) sysconf(_SC_PHYS_PAGES) * (uint64_t) sysconf(_SC_PAGESIZE);
 #if defined(HAVE_ONEDNN)
 	if (be->onednn != NULL)
 	{
