@@ -126,47 +126,142 @@ RowBindingCreate(const ModelVersion *version, TupleDesc desc)
 	return binding;
 }
 
-bool
-RowBindingEncode(const RowBinding *binding, const Datum *values, const bool *nulls, float *x)
+/* The value of feature i as it is encoded; false: it is NULL, or an array with a NULL. */
+static inline bool
+FeatureValue(const RowBinding *binding, int i, const Datum *values, const bool *nulls, Datum *value)
+{
+	ArrayType  *array;
+
+	if (nulls[binding->attributes[i]])
+		return false;
+	*value = values[binding->attributes[i]];
+	if (binding->encoders[i].kind != ENCODER_ARRAY)
+		return true;
+	array = DatumGetArrayTypeP(*value);
+	*value = PointerGetDatum(array);
+	return !(ARR_HASNULL(array) && array_contains_nulls(array));
+}
+
+EncodedRow
+RowBindingTryEncode(const RowBinding *binding, const Datum *values, const bool *nulls, float *x)
 {
 	for (int i = 0; i < binding->ncolumns; i++)
 	{
 		const ColumnEncoder *encoder = &binding->encoders[i];
-		Datum		value = values[binding->attributes[i]];
+		Datum		value;
 
-		if (nulls[binding->attributes[i]])
-			return false;
-		if (encoder->kind == ENCODER_ARRAY)
-		{
-			ArrayType  *array = DatumGetArrayTypeP(value);
-
-			if (ARR_HASNULL(array) && array_contains_nulls(array))
-				return false;
-			value = PointerGetDatum(array);
-		}
-		EncodeForScoring(encoder, value, x + encoder->input_offset);
+		if (!FeatureValue(binding, i, values, nulls, &value))
+			return ROW_HAS_NULL;
+		if (!TryEncodeForScoring(encoder, value, x + encoder->input_offset))
+			return ROW_INVALID;
 	}
-	return true;
+	return ROW_ENCODED;
 }
 
 void
-EncodeArray(const EncoderSet *encoders, const float4 *features, float *x)
+RowBindingReport(const RowBinding *binding, const Datum *values, const bool *nulls)
 {
+	float	   *x = palloc_extended(sizeof(float) * binding->input_width, MCXT_ALLOC_HUGE);
+
+	for (int i = 0; i < binding->ncolumns; i++)
+	{
+		const ColumnEncoder *encoder = &binding->encoders[i];
+		Datum		value;
+
+		if (FeatureValue(binding, i, values, nulls, &value) && !TryEncodeForScoring(encoder, value, x))
+			ReportEncoding(encoder, value);
+	}
+	elog(ERROR, "row has no value that cannot be encoded");
+}
+
+bool
+RowBindingEncode(const RowBinding *binding, const Datum *values, const bool *nulls, float *x)
+{
+	EncodedRow	result = RowBindingTryEncode(binding, values, nulls, x);
+
+	if (result == ROW_INVALID)
+		RowBindingReport(binding, values, nulls);
+	return result == ROW_ENCODED;
+}
+
+static void pg_attribute_noreturn()
+WrongArrayLength(const ModelVersion *version, int length)
+{
+	StringInfoData features;
+
+	initStringInfo(&features);
+	for (int i = 0; i < version->encoders->ncolumns; i++)
+	{
+		const ColumnEncoder *column = &version->encoders->columns[i];
+
+		if (features.len > 1000)
+		{
+			appendStringInfoString(&features, ", ...");
+			break;
+		}
+		appendStringInfo(&features, "%s\"%s\"", i > 0 ? ", " : "", column->column);
+		if (column->kind != ENCODER_NUMBER)
+			appendStringInfo(&features, " (%d values)", column->width);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+			 errmsg("array has %d elements, but model \"%s\" takes %d",
+					length, version->name, version->encoders->input_width),
+			 errdetail("Its features are, in this order: %s.", features.data)));
+}
+
+/* Encode the features of one column; false: one of them is not finite or too large. */
+static bool
+TryEncodeFeatures(const ColumnEncoder *encoder, const float4 *features, float *x)
+{
+	bool		finite = true;
+
+	for (int i = 0; i < encoder->width; i++)
+	{
+		x[i] = (float) ((features[i] - encoder->mean[i]) / encoder->stddev[i]);
+		finite &= fabsf(x[i]) <= FLT_MAX;
+	}
+	return finite;
+}
+
+EncodedRow
+FeatureArrayTryEncode(const ModelVersion *version, ArrayType *array, float *x)
+{
+	const EncoderSet *encoders = version->encoders;
+	const float4 *features = (const float4 *) ARR_DATA_PTR(array);
+
+	if (ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array)) != encoders->input_width)
+		return ROW_INVALID;
+	if (ARR_HASNULL(array) && array_contains_nulls(array))
+		return ROW_HAS_NULL;
 	for (int i = 0; i < encoders->ncolumns; i++)
 	{
 		const ColumnEncoder *encoder = &encoders->columns[i];
-		bool		finite = true;
 
-		for (int j = encoder->input_offset; j < encoder->input_offset + encoder->width; j++)
-		{
-			int			k = j - encoder->input_offset;
+		if (!TryEncodeFeatures(encoder, features + encoder->input_offset, x + encoder->input_offset))
+			return ROW_INVALID;
+	}
+	return ROW_ENCODED;
+}
 
-			x[j] = (float) ((features[j] - encoder->mean[k]) / encoder->stddev[k]);
-			finite &= fabsf(x[j]) <= FLT_MAX;
-		}
-		if (!finite)
+void
+FeatureArrayReport(const ModelVersion *version, ArrayType *array)
+{
+	const EncoderSet *encoders = version->encoders;
+	const float4 *features = (const float4 *) ARR_DATA_PTR(array);
+	int			length = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
+	float	   *x = palloc_extended(sizeof(float) * encoders->input_width, MCXT_ALLOC_HUGE);
+
+	if (length != encoders->input_width)
+		WrongArrayLength(version, length);
+	for (int i = 0; i < encoders->ncolumns; i++)
+	{
+		const ColumnEncoder *encoder = &encoders->columns[i];
+
+		if (!TryEncodeFeatures(encoder, features + encoder->input_offset, x))
 			ereport(ERROR,
 					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 					 errmsg("value of column \"%s\" is not finite or too large", encoder->column)));
 	}
+	elog(ERROR, "array has no feature that cannot be encoded");
 }
