@@ -160,8 +160,11 @@ FindOpaque(Node *node, Finder *finder)
 static Expr *
 ReachesArm(const CaseExpr *expr, int arm, bool taken)
 {
-	CaseExpr   *condition = makeNode(CaseExpr);
+	CaseExpr   *condition;
 
+	if (expr->arg == NULL && arm == 0 && taken)
+		return linitial_node(CaseWhen, expr->args)->expr;
+	condition = makeNode(CaseExpr);
 	condition->casetype = BOOLOID;
 	condition->arg = expr->arg;
 	condition->location = -1;

@@ -5,12 +5,33 @@
 
 #include "commands/explain.h"
 #include "nodes/extensible.h"
+#include "utils/builtins.h"
 #include "utils/ruleutils.h"
 
 #include "extension/batch.h"
 #include "extension/batch_calls.h"
 #include "extension/batch_state.h"
 #include "extension/compat.h"
+
+static char *
+ModelReferenceText(Expr *reference, List *context)
+{
+	if (IsA(reference, Const) && !((Const *) reference)->constisnull)
+		return TextDatumGetCString(((Const *) reference)->constvalue);
+	return deparse_expression((Node *) reference, context, false, false);
+}
+
+/* The call, with the condition on which it is evaluated. */
+static char *
+CallText(Node *found, List *context)
+{
+	char	   *call = deparse_expression((Node *) FoundCall(found), context, true, false);
+	Expr	   *guard = FoundGuard(found);
+
+	if (guard == NULL)
+		return call;
+	return psprintf("%s WHERE %s", call, deparse_expression((Node *) guard, context, true, false));
+}
 
 /* The models, with their versions once they are known; before that, as the calls have them. */
 static List *
@@ -28,7 +49,7 @@ ModelNames(const BatchState *state, List *context)
 		if (call->model != NULL)
 			name = psprintf("%s@%d", call->model->version->name, call->model->version->version);
 		else
-			name = deparse_expression((Node *) PredictCallModel(call->expr), context, false, false);
+			name = ModelReferenceText(PredictCallModel(call->expr), context);
 		foreach(lc, names)
 			listed |= strcmp(lfirst(lc), name) == 0;
 		if (!listed)
@@ -52,7 +73,7 @@ BatchExplain(CustomScanState *node, List *ancestors, ExplainState *es)
 		{
 			TargetEntry *column = list_nth(plan->custom_scan_tlist, state->nkept + i);
 
-			calls = lappend(calls, deparse_expression((Node *) column->expr, context, true, false));
+			calls = lappend(calls, CallText((Node *) column->expr, context));
 		}
 		ExplainPropertyList("Calls", calls, es);
 	}

@@ -10,14 +10,18 @@
 #include "access/htup_details.h"
 #include "catalog/pg_language_d.h"
 #include "catalog/pg_proc.h"
+#include "catalog/pg_type_d.h"
 #include "fmgr.h"
-#include "nodes/primnodes.h"
+#include "nodes/makefuncs.h"
+#include "nodes/pathnodes.h"
 #include "nodes/supportnodes.h"
 #include "optimizer/optimizer.h"
+#include "parser/parsetree.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
+#include "utils/typcache.h"
 
 #include "extension/batch.h"
 #include "extension/batch_calls.h"
@@ -195,6 +199,101 @@ PredictCallInput(const FuncExpr *call)
 	return lsecond(call->args);
 }
 
+/* Is a relation on a side of an outer join that may have no row?  inside: on one already. */
+static bool
+IsNullable(Node *jointree, int varno, bool inside)
+{
+	ListCell   *lc;
+
+	if (jointree == NULL)
+		return false;
+	if (IsA(jointree, RangeTblRef))
+		return inside && ((RangeTblRef *) jointree)->rtindex == varno;
+	if (IsA(jointree, FromExpr))
+	{
+		foreach(lc, ((FromExpr *) jointree)->fromlist)
+			if (IsNullable(lfirst(lc), varno, inside))
+				return true;
+		return false;
+	}
+	else
+	{
+		JoinExpr   *join = castNode(JoinExpr, jointree);
+
+		return IsNullable(join->larg, varno, inside || join->jointype == JOIN_RIGHT || join->jointype == JOIN_FULL) ||
+			IsNullable(join->rarg, varno, inside || join->jointype == JOIN_LEFT || join->jointype == JOIN_FULL ||
+					   join->jointype == JOIN_ANTI);
+	}
+}
+
+/*
+ * A table's row as ROW(...) of its columns, which then go through joins one by one: no composite value is made and taken
+ * apart for each row above them.  NULL: it is something else, or may be missing as a whole.
+ */
+static RowExpr *
+ExpandTableRow(PlannerInfo *root, Node *input)
+{
+	Var		   *row = (Var *) input;
+	RangeTblEntry *rte;
+	RowExpr    *expanded;
+	TupleDesc	desc;
+
+	if (root == NULL || !IsA(input, Var) || row->varattno != 0 || row->varlevelsup != 0 || row->varno <= 0 ||
+		row->varno > list_length(root->parse->rtable) || row->vartype == RECORDOID || !CompatIsCurrentRow(row))
+		return NULL;
+	rte = rt_fetch(row->varno, root->parse->rtable);
+	if (rte->rtekind != RTE_RELATION || IsNullable((Node *) root->parse->jointree, row->varno, false))
+		return NULL;
+	desc = lookup_rowtype_tupdesc_noerror(row->vartype, -1, true);
+	if (desc == NULL)
+		return NULL;
+
+	expanded = makeNode(RowExpr);
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute attribute = TupleDescAttr(desc, i);
+		Node	   *column;
+
+		if (attribute->attisdropped)
+			column = (Node *) makeNullConst(INT4OID, -1, InvalidOid);
+		else
+			column = (Node *) makeVar(row->varno, i + 1, attribute->atttypid, attribute->atttypmod,
+									  attribute->attcollation, 0);
+		expanded->args = lappend(expanded->args, column);
+	}
+	ReleaseTupleDesc(desc);
+	expanded->row_typeid = row->vartype;
+	expanded->row_format = COERCE_IMPLICIT_CAST;
+	expanded->location = -1;
+	return expanded;
+}
+
+/* Above the scan of a single table the row is expanded when the plan is rewritten, at no cost for what is not batched. */
+static bool
+HasJoin(const FromExpr *jointree)
+{
+	return list_length(jointree->fromlist) != 1 || !IsA(linitial(jointree->fromlist), RangeTblRef);
+}
+
+/* Simplify a call, where there are joins. */
+static Node *
+SimplifyCall(PlannerInfo *root, FuncExpr *call)
+{
+	RowExpr    *row;
+	FuncExpr   *simplified;
+
+	RememberFunction(call->funcid);
+	if (!batch_scoring || root == NULL || !IsPredictCall((Node *) call) || !HasJoin(root->parse->jointree))
+		return NULL;
+	row = ExpandTableRow(root, (Node *) PredictCallInput(call));
+	if (row == NULL)
+		return NULL;
+	simplified = makeNode(FuncExpr);
+	*simplified = *call;
+	simplified->args = list_make2(PredictCallModel(call), row);
+	return (Node *) simplified;
+}
+
 PG_FUNCTION_INFO_V1(pgt_predict_support);
 
 Datum
@@ -203,8 +302,12 @@ pgt_predict_support(PG_FUNCTION_ARGS)
 	Node	   *request = (Node *) PG_GETARG_POINTER(0);
 
 	if (IsA(request, SupportRequestSimplify))
-		RememberFunction(((SupportRequestSimplify *) request)->fcall->funcid);
-	else if (IsA(request, SupportRequestCost) && batch_scoring)
+	{
+		SupportRequestSimplify *simplify = (SupportRequestSimplify *) request;
+
+		PG_RETURN_POINTER(SimplifyCall(simplify->root, simplify->fcall));
+	}
+	if (IsA(request, SupportRequestCost) && batch_scoring)
 	{
 		SupportRequestCost *cost = (SupportRequestCost *) request;
 

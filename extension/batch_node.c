@@ -84,7 +84,7 @@ BatchNodeCreate(Plan *child, List *keep, List *found, int plan_node_id)
 void
 BatchNodeBound(CustomScan *node, int64 rows)
 {
-	if (rows > 0 && rows < MAX_BATCH_ROWS)
+	if (rows > 0 && rows < PG_INT32_MAX)
 		lsecond(node->custom_private) = makeInteger((int) rows);
 }
 
@@ -130,6 +130,9 @@ BeginBatch(CustomScanState *node, EState *estate, int eflags)
 
 	/* Whoever wants to go back has put a Material node above. */
 	outerPlanState(node) = ExecInitNode(outerPlan(plan), estate, eflags & ~(EXEC_FLAG_BACKWARD | EXEC_FLAG_MARK));
+	/* A sort below, which LIMIT cannot see through this node, need keep no more rows than that. */
+	if (bound > 0)
+		ExecSetTupleBound(bound, outerPlanState(node));
 
 	state->context = AllocSetContextCreate(estate->es_query_cxt, "pg_train batch node", ALLOCSET_SMALL_SIZES);
 	state->batch_context = AllocSetContextCreate(state->context, "pg_train batch", ALLOCSET_DEFAULT_SIZES);
@@ -148,7 +151,7 @@ BeginBatch(CustomScanState *node, EState *estate, int eflags)
 	release->arg = state;
 	MemoryContextRegisterResetCallback(state->context, release);
 
-	state->limit = bound > 0 ? bound : MAX_BATCH_ROWS;
+	state->limit = bound > 0 ? Min(bound, MAX_BATCH_ROWS) : MAX_BATCH_ROWS;
 	state->target = Min(FIRST_BATCH_ROWS, state->limit);
 	state->values = palloc(sizeof(Datum) * state->limit * state->ncolumns);
 	state->nulls = palloc(sizeof(bool) * state->limit * state->ncolumns);

@@ -199,9 +199,9 @@ TakesColumns(const Plan *plan)
 	return PlanProjects(plan) && !IsA(plan, Gather) && !IsA(plan, GatherMerge) && !IsA(plan, ProjectSet);
 }
 
-/* A whole row that was read for scoring only need not be made. */
+/* A column that was read for scoring only need not be handed on. */
 static void
-DropUnreadRows(Plan *child, const Bitmapset *read)
+DropUnread(Plan *child, const Bitmapset *read)
 {
 	ListCell   *lc;
 
@@ -210,10 +210,10 @@ DropUnreadRows(Plan *child, const Bitmapset *read)
 		TargetEntry *column = lfirst(lc);
 		Expr	   *expr = column->expr;
 
-		if (!bms_is_member(column->resno, read) && IsA(expr, Var) && ((Var *) expr)->varattno == 0)
+		if (!bms_is_member(column->resno, read) && IsA(expr, Var))
 		{
 			column = flatCopyTargetEntry(column);
-			column->expr = (Expr *) makeNullConst(exprType((Node *) expr), -1, InvalidOid);
+			column->expr = (Expr *) makeNullConst(exprType((Node *) expr), -1, exprCollation((Node *) expr));
 			lfirst(lc) = column;
 		}
 	}
@@ -268,7 +268,7 @@ PushArguments(Plan *plan, Reading reading, const PlannedStmt *stmt)
 	if (!direct)
 		return tlist;
 	child->targetlist = tlist;
-	DropUnreadRows(child, ColumnsRead(plan));
+	DropUnread(child, ColumnsRead(plan));
 	return NIL;
 }
 

@@ -23,6 +23,12 @@
 #include "extension/compat.h"
 #include "extension/report.h"
 
+/*
+ * Rows that are scored at least.  The kernels sum in another order for very few rows; a score should not depend on how many
+ * others are in its batch, though its last digits may differ from those of the scalar function.
+ */
+#define MIN_FORWARD_ROWS 8
+
 static bool
 LastAttribute(Node *node, AttrNumber *last)
 {
@@ -192,7 +198,7 @@ AcquireModel(BatchState *state, BatchCall *call, const char *reference)
 		MemoryContextDelete(call->context);
 	}
 	call->context = AllocSetContextCreate(state->context, "pg_train scoring model", ALLOCSET_SMALL_SIZES);
-	call->model = ModelCacheAcquire(reference, state->limit);
+	call->model = ModelCacheAcquire(reference, Max(state->limit, MIN_FORWARD_ROWS));
 	call->role = GetUserId();
 	version = call->model->version;
 	PredictionCheck(call->kind, call->model);
@@ -205,9 +211,9 @@ AcquireModel(BatchState *state, BatchCall *call, const char *reference)
 		BindColumns(call);
 	if (call->kind == PREDICT_CLASS)
 		call->class_texts = ClassTexts(call->model);
-	call->x = palloc_extended(sizeof(float) * state->limit * version->encoders->input_width, MCXT_ALLOC_HUGE);
-	call->y = palloc_extended(sizeof(float) * state->limit * version->outputs, MCXT_ALLOC_HUGE);
-	call->allocated = state->limit;
+	call->allocated = Max(state->limit, MIN_FORWARD_ROWS);
+	call->x = palloc_extended(sizeof(float) * call->allocated * version->encoders->input_width, MCXT_ALLOC_HUGE);
+	call->y = palloc_extended(sizeof(float) * call->allocated * version->outputs, MCXT_ALLOC_HUGE);
 	MemoryContextSwitchTo(old);
 }
 
@@ -347,22 +353,30 @@ ResultDatum(const BatchCall *call, int place)
 	return PredictionDatum(call->kind, call->model, outputs);
 }
 
+/* The forward pass over x, in turns so that a large network can be interrupted. */
+static void
+Forward(BatchCall *call)
+{
+	const ModelVersion *version = call->model->version;
+	Size		width = version->encoders->input_width;
+	int			rows = Min(Max(call->rows, MIN_FORWARD_ROWS), call->allocated);
+	Error		err;
+
+	memset(call->x + call->rows * width, 0, sizeof(float) * (rows - call->rows) * width);
+	for (int done = 0; done < rows; done += call->model->max_rows)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (model_forward(call->model->model, Min(call->model->max_rows, rows - done),
+						  call->x + done * width, call->y + (Size) done * version->outputs, &err) != STATUS_OK)
+			ReportError(&err);
+	}
+}
+
 void
 BatchCallScore(BatchState *state, BatchCall *call, int column)
 {
-	Error		err;
-
-	/* In turns, so that a large network can be interrupted. */
-	for (int done = 0; done < call->rows; done += call->model->max_rows)
-	{
-		const ModelVersion *version = call->model->version;
-
-		CHECK_FOR_INTERRUPTS();
-		if (model_forward(call->model->model, Min(call->model->max_rows, call->rows - done),
-						  call->x + (Size) done * version->encoders->input_width,
-						  call->y + (Size) done * version->outputs, &err) != STATUS_OK)
-			ReportError(&err);
-	}
+	if (call->rows > 0)
+		Forward(call);
 	for (int row = 0; row < state->rows; row++)
 	{
 		Size		at = (Size) row * state->ncolumns + column;

@@ -128,4 +128,15 @@ CompatRunCondition(const WindowAgg *plan)
 #endif
 }
 
+/* Is it neither OLD nor NEW of RETURNING? */
+static inline bool
+CompatIsCurrentRow(const Var *var)
+{
+#if PG_VERSION_NUM >= 180000
+	return var->varreturningtype == VAR_RETURNING_DEFAULT;
+#else
+	return true;
+#endif
+}
+
 #endif							/* PGT_COMPAT_H */
