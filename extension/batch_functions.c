@@ -180,8 +180,11 @@ IsPredictCall(const Node *node)
 PredictionKind
 PredictCallKind(const FuncExpr *call)
 {
-	const ScoringFunction *function = FindFunction(call->funcid);
+	const ScoringFunction *function;
 
+	/* A parallel worker gets a plan that it has not made. */
+	RememberFunction(call->funcid);
+	function = FindFunction(call->funcid);
 	if (function == NULL)
 		elog(ERROR, "function %u is no longer one that scores", call->funcid);
 	return function->kind;

@@ -125,14 +125,14 @@ BeginBatch(CustomScanState *node, EState *estate, int eflags)
 {
 	BatchState *state = (BatchState *) node;
 	CustomScan *plan = (CustomScan *) node->ss.ps.plan;
-	int			bound = intVal(lsecond(plan->custom_private));
 	MemoryContextCallback *release;
 
 	/* Whoever wants to go back has put a Material node above. */
 	outerPlanState(node) = ExecInitNode(outerPlan(plan), estate, eflags & ~(EXEC_FLAG_BACKWARD | EXEC_FLAG_MARK));
 	/* A sort below, which LIMIT cannot see through this node, need keep no more rows than that. */
-	if (bound > 0)
-		ExecSetTupleBound(bound, outerPlanState(node));
+	state->bound = intVal(lsecond(plan->custom_private));
+	if (state->bound > 0)
+		ExecSetTupleBound(state->bound, outerPlanState(node));
 
 	state->context = AllocSetContextCreate(estate->es_query_cxt, "pg_train batch node", ALLOCSET_SMALL_SIZES);
 	state->batch_context = AllocSetContextCreate(state->context, "pg_train batch", ALLOCSET_DEFAULT_SIZES);
@@ -151,7 +151,7 @@ BeginBatch(CustomScanState *node, EState *estate, int eflags)
 	release->arg = state;
 	MemoryContextRegisterResetCallback(state->context, release);
 
-	state->limit = bound > 0 ? Min(bound, MAX_BATCH_ROWS) : MAX_BATCH_ROWS;
+	state->limit = state->bound > 0 ? Min(state->bound, MAX_BATCH_ROWS) : MAX_BATCH_ROWS;
 	state->target = Min(FIRST_BATCH_ROWS, state->limit);
 	state->values = palloc(sizeof(Datum) * state->limit * state->ncolumns);
 	state->nulls = palloc(sizeof(bool) * state->limit * state->ncolumns);
@@ -209,8 +209,11 @@ static void
 CollectRows(BatchState *state)
 {
 	int			row = 0;
+	int			target = state->target;
 
-	while (row < state->target)
+	if (state->bound > 0)
+		target = Min(target, Max(state->bound - state->collected, 1));
+	while (row < target)
 	{
 		TupleTableSlot *slot = state->pending;
 
@@ -235,6 +238,7 @@ CollectRows(BatchState *state)
 			break;
 	}
 	state->rows = row;
+	state->collected += row;
 }
 
 static void
@@ -317,6 +321,7 @@ ReScanBatch(CustomScanState *node)
 	state->rows = 0;
 	state->next = 0;
 	state->ended = false;
+	state->collected = 0;
 	state->pending = NULL;
 	state->target = Min(FIRST_BATCH_ROWS, state->limit);
 	if (outerPlanState(node)->chgParam == NULL)

@@ -338,8 +338,6 @@ ServeLimit(const Limit *limit)
 	int64		count;
 	int64		offset;
 
-	if (IsA(child, LockRows))
-		child = outerPlan(child);
 	if (!IsBatchNode(child) || child->qual != NIL || limit->limitOption != LIMIT_OPTION_COUNT ||
 		limit->limitCount == NULL || !ConstantRows(limit->limitCount, &count) || !ConstantRows(limit->limitOffset, &offset))
 		return;

@@ -83,6 +83,8 @@ typedef struct BatchState
 	AttrNumber	last_attribute; /* of the child's row that is read */
 
 	/* The batch: */
+	int			bound;			/* rows that are asked for in all; 0: unknown */
+	int			collected;		/* of these */
 	int			limit;			/* rows that one may have */
 	int			target;			/* rows that the next one should have */
 	int			ncolumns;		/* nkept + ncalls */
