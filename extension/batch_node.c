@@ -153,8 +153,30 @@ BeginBatch(CustomScanState *node, EState *estate, int eflags)
 
 	state->limit = state->bound > 0 ? Min(state->bound, MAX_BATCH_ROWS) : MAX_BATCH_ROWS;
 	state->target = Min(FIRST_BATCH_ROWS, state->limit);
-	state->values = palloc(sizeof(Datum) * state->limit * state->ncolumns);
-	state->nulls = palloc(sizeof(bool) * state->limit * state->ncolumns);
+}
+
+/* Make room for as many rows as the next batch should have. */
+static void
+AllocateRows(BatchState *state)
+{
+	MemoryContext old = MemoryContextSwitchTo(state->context);
+	int			rows = state->target;
+
+	if (state->allocated > 0)
+	{
+		pfree(state->values);
+		pfree(state->nulls);
+	}
+	state->values = palloc_extended(sizeof(Datum) * rows * state->ncolumns, MCXT_ALLOC_HUGE);
+	state->nulls = palloc_extended(sizeof(bool) * rows * state->ncolumns, MCXT_ALLOC_HUGE);
+	for (int i = 0; i < state->ncalls; i++)
+	{
+		if (state->allocated > 0)
+			pfree(state->calls[i].places);
+		state->calls[i].places = palloc(sizeof(int) * rows);
+	}
+	state->allocated = rows;
+	MemoryContextSwitchTo(old);
 }
 
 /* Encode the inputs of all calls from a row of the child; false: the row has to begin a batch. */
@@ -256,6 +278,8 @@ FillBatch(BatchState *state)
 		state->calls[i].rows = 0;
 	if (state->ended)
 		return;
+	if (state->target > state->allocated)
+		AllocateRows(state);
 	CollectRows(state);
 	if (state->rows == 0)
 		return;

@@ -95,12 +95,17 @@ TakeQuals(Plan *plan)
 	return from;
 }
 
+/* Are there calls for enough rows?  How many pass the quals says nothing of how many come to them. */
 static bool
 HasCallsOfRows(Plan *plan)
 {
-	return HasCalls(plan->targetlist, CALLS_OF_ROWS) ||
-		(!IsA(plan, WindowAgg) && HasCalls(plan->qual, CALLS_OF_ROWS)) ||
-		(IsInnerJoin(plan) && HasCalls(((Join *) plan)->joinqual, CALLS_OF_ROWS));
+	if (!PlanProjects(plan))
+		return false;
+	if (!IsA(plan, WindowAgg) && HasCalls(plan->qual, CALLS_OF_ROWS))
+		return true;
+	if (IsInnerJoin(plan) && HasCalls(((Join *) plan)->joinqual, CALLS_OF_ROWS))
+		return true;
+	return plan->plan_rows >= MIN_PLAN_ROWS && HasCalls(plan->targetlist, CALLS_OF_ROWS);
 }
 
 /* A reader of few rows lets a sort below keep no more than those, but can tell only nodes that it knows. */
@@ -118,7 +123,7 @@ BatchAbove(Rewriter *rewriter, Plan *plan, Reading reading)
 	List	   *quals;
 	List	   *expressions;
 
-	if (!PlanProjects(plan) || plan->plan_rows < MIN_PLAN_ROWS || !HasCallsOfRows(plan) || HidesBound(plan, reading))
+	if (!HasCallsOfRows(plan) || HidesBound(plan, reading))
 		return plan;
 	/* Reading ahead must have no effects that reading on demand would not have had. */
 	if (reading.may_stop && PlanIsVolatile(rewriter->stmt, plan))
@@ -559,7 +564,7 @@ WorthRewriting(Plan *plan)
 {
 	ListCell   *lc;
 
-	if (PlanProjects(plan) && plan->plan_rows >= MIN_PLAN_ROWS && HasCallsOfRows(plan))
+	if (HasCallsOfRows(plan))
 		return true;
 	if ((IsA(plan, Agg) || IsA(plan, WindowAgg)) && outerPlan(plan) != NULL &&
 		outerPlan(plan)->plan_rows >= MIN_PLAN_ROWS &&

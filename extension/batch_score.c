@@ -132,7 +132,6 @@ BatchCallInit(BatchState *state, BatchCall *call, Node *found)
 		call->input = ExecInitExpr(input, parent);
 	}
 	LastAttribute(found, &state->last_attribute);
-	call->places = palloc(sizeof(int) * MAX_BATCH_ROWS);
 }
 
 /*

@@ -61,7 +61,7 @@ typedef struct BatchCall
 
 	/* Of the batch: */
 	int			rows;			/* in x */
-	int		   *places;			/* [MAX_BATCH_ROWS] a row's place in x; -1: its result is NULL */
+	int		   *places;			/* a row's place in x; -1: its result is NULL */
 } BatchCall;
 
 typedef struct BatchState
@@ -88,7 +88,8 @@ typedef struct BatchState
 	int			limit;			/* rows that one may have */
 	int			target;			/* rows that the next one should have */
 	int			ncolumns;		/* nkept + ncalls */
-	Datum	   *values;			/* [limit][ncolumns] */
+	int			allocated;		/* rows of values, nulls and places */
+	Datum	   *values;			/* [allocated][ncolumns] */
 	bool	   *nulls;
 	int			rows;
 	int			next;			/* row to be handed on */
