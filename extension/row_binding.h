@@ -18,6 +18,11 @@ typedef struct RowBinding
 	ColumnEncoder *encoders;	/* [ncolumns] as stored, with the types that the row has */
 	int			nneeded;		/* leading attributes of the row that have to be read */
 	int			input_width;
+
+	/* Where all features are plain numbers, which are encoded together; else numbers is NULL: */
+	double	   *numbers;		/* [ncolumns] scratch */
+	double	   *mean;			/* [ncolumns] */
+	double	   *stddev;			/* [ncolumns] */
 } RowBinding;
 
 /*
