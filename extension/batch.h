@@ -18,12 +18,13 @@ typedef enum RewriteFlags
 {
 	REWRITE_COPY = 1,			/* the plan belongs to somebody else */
 	REWRITE_BACKWARD = 2,		/* it has to run backward */
-	REWRITE_CURSOR = 4			/* it may be left before its last row */
+	REWRITE_BACKWARD_IF_ABLE = 4,	/* it has to if it could before */
+	REWRITE_MAY_STOP = 8		/* it may be left before its last row */
 } RewriteFlags;
 
 /*
- * Put batch nodes into a plan where rows are scored; the plan itself where there is nothing to do.  Works in the current
- * context.
+ * Put batch nodes into a plan where rows are scored; the plan itself where there is nothing to do, or where it was done
+ * before.  Works in the current context.
  */
 extern PlannedStmt *BatchRewrite(PlannedStmt *plan, int flags);
 

@@ -35,9 +35,9 @@ PlanInBatches(Query *query, const char *text, int cursor_options, ParamListInfo 
 		return stmt;
 	if (cursor_options & CURSOR_OPT_SCROLL)
 		flags |= REWRITE_BACKWARD;
-	/* DECLARE CURSOR asks for its first rows soon. */
+	/* This is how DECLARE CURSOR plans.  Without a word about scrolling, a cursor scrolls if its plan can. */
 	if (cursor_options & CURSOR_OPT_FAST_PLAN)
-		flags |= (cursor_options & CURSOR_OPT_NO_SCROLL) ? 0 : REWRITE_CURSOR;
+		flags |= REWRITE_MAY_STOP | ((cursor_options & CURSOR_OPT_NO_SCROLL) ? 0 : REWRITE_BACKWARD_IF_ABLE);
 	return BatchRewrite(stmt, flags);
 }
 

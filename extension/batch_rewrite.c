@@ -21,6 +21,9 @@
 #include "extension/batch_rewrite.h"
 #include "extension/compat.h"
 
+/* Set in jitFlags of a plan that has been rewritten as far as it can be; PostgreSQL uses the low bits only. */
+#define PLAN_IS_REWRITTEN (1 << 30)
+
 /* A batch of one row gains nothing. */
 #define MIN_PLAN_ROWS 2
 
@@ -582,11 +585,12 @@ BatchRewrite(PlannedStmt *stmt, int flags)
 	Rewriter	rewriter = {0};
 	bool		backward = (flags & REWRITE_BACKWARD) != 0;
 	bool		worth = false;
-	Reading		reading = {.may_stop = (flags & REWRITE_CURSOR) != 0};
+	Reading		reading = {.may_stop = (flags & REWRITE_MAY_STOP) != 0};
 	ListCell   *lc;
 
 	/* Workers get the plan rewritten. */
-	if (IsParallelWorker() || stmt->commandType == CMD_UTILITY || stmt->planTree == NULL || !PlanUsesPredictions(stmt))
+	if (IsParallelWorker() || stmt->commandType == CMD_UTILITY || stmt->planTree == NULL ||
+		(stmt->jitFlags & PLAN_IS_REWRITTEN) || !PlanUsesPredictions(stmt))
 		return stmt;
 	worth = WorthRewriting(stmt->planTree);
 	rewriter.next_node_id = LargestNodeId(stmt->planTree) + 1;
@@ -604,9 +608,9 @@ BatchRewrite(PlannedStmt *stmt, int flags)
 
 	if (flags & REWRITE_COPY)
 		stmt = copyObject(stmt);
+	stmt->jitFlags |= PLAN_IS_REWRITTEN;
 	rewriter.stmt = stmt;
-	/* A cursor without a word about scrolling scrolls if its plan can. */
-	if ((flags & REWRITE_CURSOR) && !backward && stmt->rowMarks == NIL && ExecSupportsBackwardScan(stmt->planTree))
+	if ((flags & REWRITE_BACKWARD_IF_ABLE) && stmt->rowMarks == NIL && ExecSupportsBackwardScan(stmt->planTree))
 		backward = true;
 	stmt->planTree = Rewrite(&rewriter, stmt->planTree, reading);
 	reading.may_stop = true;
