@@ -103,6 +103,9 @@ AdaptEncoder(const ModelVersion *version, const ColumnEncoder *stored, Form_pg_a
 	return encoder;
 }
 
+/* Features that are worked on together, by vector instructions if the compiler is any good. */
+#define BLOCK 8
+
 static void
 PrepareNumbers(RowBinding *binding)
 {
@@ -111,13 +114,21 @@ PrepareNumbers(RowBinding *binding)
 	for (int i = 0; i < n; i++)
 		if (binding->encoders[i].kind != ENCODER_NUMBER || binding->encoders[i].type == NUMERICOID)
 			return;
-	binding->numbers = palloc(sizeof(double) * n);
-	binding->mean = palloc(sizeof(double) * n);
-	binding->stddev = palloc(sizeof(double) * n);
-	for (int i = 0; i < n; i++)
+	binding->npadded = TYPEALIGN(BLOCK, n);
+	binding->numbers = palloc0(sizeof(double) * binding->npadded);
+	binding->mean = palloc0(sizeof(double) * binding->npadded);
+	binding->stddev = palloc(sizeof(double) * binding->npadded);
+	binding->standardised = palloc(sizeof(float) * binding->npadded);
+	binding->stretch_end = palloc(sizeof(int) * n);
+	for (int i = 0; i < binding->npadded; i++)
+		binding->stddev[i] = 1;
+	for (int i = n - 1; i >= 0; i--)
 	{
 		binding->mean[i] = binding->encoders[i].mean[0];
 		binding->stddev[i] = binding->encoders[i].stddev[0];
+		binding->stretch_end[i] = i + 1;
+		if (i + 1 < n && binding->encoders[i].type == binding->encoders[i + 1].type)
+			binding->stretch_end[i] = binding->stretch_end[i + 1];
 	}
 }
 
@@ -178,61 +189,49 @@ GatherNumbers(const RowBinding *binding, const Datum *values, const bool *nulls)
 	for (int i = 0; i < n;)
 	{
 		Oid			type = binding->encoders[i].type;
+		int			end = binding->stretch_end[i];
 
 		switch (type)
 		{
 			case FLOAT4OID:
-				for (; i < n && binding->encoders[i].type == type; i++)
+				for (; i < end; i++)
 					numbers[i] = DatumGetFloat4(values[attributes[i]]);
 				break;
 			case FLOAT8OID:
-				for (; i < n && binding->encoders[i].type == type; i++)
+				for (; i < end; i++)
 					numbers[i] = DatumGetFloat8(values[attributes[i]]);
 				break;
 			case INT4OID:
-				for (; i < n && binding->encoders[i].type == type; i++)
+				for (; i < end; i++)
 					numbers[i] = DatumGetInt32(values[attributes[i]]);
 				break;
 			default:
-				numbers[i] = NumberToDouble(type, values[attributes[i]]);
-				i++;
+				for (; i < end; i++)
+					numbers[i] = NumberToDouble(type, values[attributes[i]]);
 		}
 	}
 	return true;
 }
 
-/* Features of a block, whose loop the compiler turns into vector instructions. */
-#define BLOCK 8
-
-/* The same as TryEncodeForScoring on each; false: one cannot be encoded. */
+/* The same as TryEncodeForScoring on each; false: perhaps one cannot be encoded. */
 static bool
-StandardiseNumbers(const RowBinding *binding, float *restrict x)
+StandardiseNumbers(const RowBinding *binding, float *x)
 {
-	const double *restrict numbers = binding->numbers;
-	const double *restrict mean = binding->mean;
-	const double *restrict stddev = binding->stddev;
-	int			n = binding->ncolumns;
-	int			i = 0;
-	bool		valid = true;
+	int			valid = 1;
 
-	for (; i + BLOCK <= n; i += BLOCK)
+	for (int i = 0; i < binding->npadded; i += BLOCK)
 	{
-		double		standardised[BLOCK];
+		const double *restrict numbers = binding->numbers + i;
+		const double *restrict mean = binding->mean + i;
+		const double *restrict stddev = binding->stddev + i;
+		float	   *restrict standardised = binding->standardised + i;
 
 		for (int j = 0; j < BLOCK; j++)
-			standardised[j] = (numbers[i + j] - mean[i + j]) / stddev[i + j];
+			standardised[j] = (float) ((numbers[j] - mean[j]) / stddev[j]);
 		for (int j = 0; j < BLOCK; j++)
-			x[i + j] = (float) standardised[j];
-		for (int j = 0; j < BLOCK; j++)
-			valid &= fabs(standardised[j]) <= FLT_MAX;
+			valid &= fabsf(standardised[j]) < FLT_MAX;
 	}
-	for (; i < n; i++)
-	{
-		double		standardised = (numbers[i] - mean[i]) / stddev[i];
-
-		x[i] = (float) standardised;
-		valid &= fabs(standardised) <= FLT_MAX;
-	}
+	memcpy(x, binding->standardised, sizeof(float) * binding->ncolumns);
 	return valid;
 }
 

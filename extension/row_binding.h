@@ -19,10 +19,13 @@ typedef struct RowBinding
 	int			nneeded;		/* leading attributes of the row that have to be read */
 	int			input_width;
 
-	/* Where all features are plain numbers, which are encoded together; else numbers is NULL: */
-	double	   *numbers;		/* [ncolumns] scratch */
-	double	   *mean;			/* [ncolumns] */
-	double	   *stddev;			/* [ncolumns] */
+	/* Where all features are plain numbers, which are encoded together; else numbers is NULL. */
+	int			npadded;		/* ncolumns, rounded up for vector instructions */
+	double	   *numbers;		/* [npadded] scratch */
+	double	   *mean;			/* [npadded] */
+	double	   *stddev;			/* [npadded] */
+	float	   *standardised;	/* [npadded] scratch */
+	int		   *stretch_end;	/* [ncolumns] index after the features of the same type from here on */
 } RowBinding;
 
 /*
