@@ -30,9 +30,9 @@ extern PlannedStmt *BatchRewrite(PlannedStmt *plan, int flags);
 
 /*
  * A batch node over child: its columns are the child's columns at positions keep (from 1), then found, which are over
- * OUTER_VAR.  Target list and qual, over INDEX_VAR, are the caller's to set.
+ * OUTER_VAR.  Target list and qual, over INDEX_VAR, are the caller's to set.  in_workers: it is below a Gather node.
  */
-extern CustomScan *BatchNodeCreate(Plan *child, List *keep, List *found, int plan_node_id);
+extern CustomScan *BatchNodeCreate(Plan *child, List *keep, List *found, int plan_node_id, bool in_workers);
 extern bool IsBatchNode(const Plan *plan);
 
 /* Its reader takes no more rows than that. */

@@ -3,7 +3,6 @@
  */
 #include "postgres.h"
 
-#include "commands/explain.h"
 #include "nodes/extensible.h"
 #include "utils/builtins.h"
 #include "utils/ruleutils.h"
@@ -84,8 +83,8 @@ BatchExplain(CustomScanState *node, List *ancestors, ExplainState *es)
 	ExplainPropertyText("Device", "cpu", es);
 	if (!es->analyze)
 		return;
-	ExplainPropertyInteger("Batches", NULL, state->batches, es);
-	ExplainPropertyInteger("Rows Scored", NULL, state->scored, es);
+	ExplainPropertyInteger("Batches", NULL, state->counts.batches, es);
+	ExplainPropertyInteger("Rows Scored", NULL, state->counts.scored, es);
 	if (es->timing)
-		ExplainPropertyFloat("Scoring Time", "ms", INSTR_TIME_GET_MILLISEC(state->scoring), 3, es);
+		ExplainPropertyFloat("Scoring Time", "ms", INSTR_TIME_GET_MILLISEC(state->counts.scoring), 3, es);
 }

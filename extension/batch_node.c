@@ -44,7 +44,7 @@ IsBatchNode(const Plan *plan)
 
 /* custom_private: how many columns are kept, and how many rows will be asked for (0: unknown). */
 CustomScan *
-BatchNodeCreate(Plan *child, List *keep, List *found, int plan_node_id)
+BatchNodeCreate(Plan *child, List *keep, List *found, int plan_node_id, bool in_workers)
 {
 	CustomScan *node = makeNode(CustomScan);
 	Plan	   *plan = &node->scan.plan;
@@ -55,6 +55,7 @@ BatchNodeCreate(Plan *child, List *keep, List *found, int plan_node_id)
 	plan->plan_rows = child->plan_rows;
 	plan->plan_width = child->plan_width;
 	plan->parallel_safe = child->parallel_safe;
+	plan->parallel_aware = in_workers;
 	plan->plan_node_id = plan_node_id;
 	plan->lefttree = child;
 	/* Init plans belong to the topmost node that uses them. */
@@ -290,8 +291,8 @@ FillBatch(BatchState *state)
 		BatchCallScore(state, &state->calls[i], state->nkept + i);
 	MemoryContextSwitchTo(old);
 	INSTR_TIME_SET_CURRENT(end);
-	INSTR_TIME_ACCUM_DIFF(state->scoring, end, start);
-	state->batches++;
+	INSTR_TIME_ACCUM_DIFF(state->counts.scoring, end, start);
+	state->counts.batches++;
 	state->target = Min(2 * state->target, state->limit);
 }
 
@@ -358,6 +359,11 @@ static const CustomExecMethods exec_methods = {
 	.ExecCustomScan = ExecBatch,
 	.EndCustomScan = EndBatch,
 	.ReScanCustomScan = ReScanBatch,
+	.EstimateDSMCustomScan = BatchSharedSize,
+	.InitializeDSMCustomScan = BatchSharedInit,
+	.ReInitializeDSMCustomScan = BatchSharedReInit,
+	.InitializeWorkerCustomScan = BatchSharedAttach,
+	.ShutdownCustomScan = BatchShutdown,
 	.ExplainCustomScan = BatchExplain
 };
 

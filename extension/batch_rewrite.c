@@ -433,6 +433,12 @@ Rewrite(Rewriter *rewriter, Plan *plan, Reading reading)
 		case T_CustomScan:		/* somebody else's */
 		case T_BitmapHeapScan:	/* index conditions */
 			break;
+		case T_Gather:
+		case T_GatherMerge:
+			rewriter->gathers++;
+			plan->lefttree = Rewrite(rewriter, plan->lefttree, below);
+			rewriter->gathers--;
+			break;
 		default:
 			plan->lefttree = Rewrite(rewriter, plan->lefttree, below);
 			plan->righttree = Rewrite(rewriter, plan->righttree, ReadingOfInner(plan, below));

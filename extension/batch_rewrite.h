@@ -13,6 +13,7 @@ typedef struct Rewriter
 	PlannedStmt *stmt;
 	int			next_node_id;
 	int			made;			/* batch nodes so far */
+	int			gathers;		/* nodes above that run what is below them in parallel */
 } Rewriter;
 
 /* Is there anything volatile in a plan or below it? */

@@ -244,7 +244,10 @@ EvaluateArguments(BatchCall *call, TupleTableSlot *slot, ExprContext *econtext, 
 
 	if (call->guard != NULL && (!DatumGetBool(ExecEvalExpr(call->guard, econtext, &isnull)) || isnull))
 		return false;
-	*reference = ExecEvalExpr(call->reference, econtext, &isnull);
+	/* It is the same for all rows. */
+	isnull = false;
+	if (call->model == NULL)
+		*reference = ExecEvalExpr(call->reference, econtext, &isnull);
 	*input = (Datum) 0;
 	if (call->input_kind == INPUT_COLUMNS)
 	{
@@ -312,8 +315,9 @@ bool
 BatchCallEncode(BatchState *state, BatchCall *call, TupleTableSlot *slot, int row)
 {
 	ExprContext *econtext = state->css.ss.ps.ps_ExprContext;
-	Datum		reference;
+	Datum		reference = (Datum) 0;
 	Datum		input;
+	bool		isnull;
 
 	call->places[row] = -1;
 	if (!EvaluateArguments(call, slot, econtext, &reference, &input))
@@ -322,6 +326,8 @@ BatchCallEncode(BatchState *state, BatchCall *call, TupleTableSlot *slot, int ro
 	{
 		if (row > 0)
 			return false;
+		if (call->model != NULL)
+			reference = ExecEvalExpr(call->reference, econtext, &isnull);
 		AcquireModel(state, call, TextDatumGetCString(reference));
 		/* What the columns are bound to decides how they are read. */
 		if (call->input_kind == INPUT_COLUMNS && !call->columns.direct)
@@ -384,6 +390,6 @@ BatchCallScore(BatchState *state, BatchCall *call, int column)
 		state->nulls[at] = place < 0;
 		state->values[at] = place < 0 ? (Datum) 0 : ResultDatum(call, place);
 	}
-	state->scored += call->rows;
+	state->counts.scored += call->rows;
 	call->rows = 0;
 }

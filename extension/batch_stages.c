@@ -122,7 +122,7 @@ BuildStages(Rewriter *rewriter, Plan *plan, List *quals, List *tlist)
 			keep = lappend_int(keep, i);
 			map[i] = list_length(keep);
 		}
-		node = BatchNodeCreate(plan, keep, found, rewriter->next_node_id++);
+		node = BatchNodeCreate(plan, keep, found, rewriter->next_node_id++, rewriter->gathers > 0);
 		rewriter->made++;
 
 		result_map = palloc0(sizeof(int) * (list_length(found) + 1));

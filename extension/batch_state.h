@@ -6,10 +6,11 @@
 
 #include "postgres.h"
 
-#include "commands/explain.h"
+#include "access/parallel.h"
 #include "nodes/execnodes.h"
 #include "portability/instr_time.h"
 
+#include "extension/compat.h"
 #include "extension/prediction.h"
 #include "extension/row_reader.h"
 
@@ -64,6 +65,15 @@ typedef struct BatchCall
 	int		   *places;			/* a row's place in x; -1: its result is NULL */
 } BatchCall;
 
+typedef struct BatchCounts
+{
+	int64		batches;
+	int64		scored;			/* rows, for each call */
+	instr_time	scoring;		/* time in forward passes */
+} BatchCounts;
+
+typedef struct BatchShared BatchShared;
+
 typedef struct BatchState
 {
 	CustomScanState css;		/* first: the executor's view of this */
@@ -97,9 +107,8 @@ typedef struct BatchState
 	TupleTableSlot *pending;	/* a row of the child that has to begin a batch, since it may end in an error */
 
 	/* For EXPLAIN: */
-	int64		batches;
-	int64		scored;
-	instr_time	scoring;
+	BatchCounts counts;
+	BatchShared *shared;		/* NULL: not in a parallel plan */
 } BatchState;
 
 /* Prepare a call of the node: rights to the function are checked. */
@@ -113,6 +122,13 @@ extern bool BatchCallEncode(BatchState *state, BatchCall *call, TupleTableSlot *
 
 /* Score the rows of the batch and set column of each. */
 extern void BatchCallScore(BatchState *state, BatchCall *call, int column);
+
+/* Counts of parallel workers: for CustomExecMethods. */
+extern Size BatchSharedSize(CustomScanState *node, ParallelContext *context);
+extern void BatchSharedInit(CustomScanState *node, ParallelContext *context, void *memory);
+extern void BatchSharedReInit(CustomScanState *node, ParallelContext *context, void *memory);
+extern void BatchSharedAttach(CustomScanState *node, shm_toc *toc, void *memory);
+extern void BatchShutdown(CustomScanState *node);
 
 /* The node's part of EXPLAIN. */
 extern void BatchExplain(CustomScanState *node, List *ancestors, ExplainState *es);

@@ -7,6 +7,11 @@
 #include "postgres.h"
 
 #include "catalog/pg_proc.h"
+#include "commands/explain.h"
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+#endif
 #include "executor/executor.h"
 #include "funcapi.h"
 #include "miscadmin.h"
