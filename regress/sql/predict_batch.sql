@@ -222,6 +222,7 @@ SET min_parallel_table_scan_size = 0;
 SET max_parallel_workers_per_gather = 2;
 EXPLAIN (COSTS OFF) SELECT sum(predict('batch value', r)) FROM batch_row r;
 SELECT batch_compare('SELECT count(*), round(sum(predict(''batch value'', r))::numeric, 3) FROM batch_row r WHERE predict(''batch value'', r) > 0');
+SELECT count(*) FROM batch_explain('SELECT sum(predict(''batch value'', r)) FROM batch_row r') line WHERE line ~ 'Rows Scored: 3000$';
 RESET parallel_setup_cost;
 RESET parallel_tuple_cost;
 RESET min_parallel_table_scan_size;
