@@ -17,6 +17,8 @@ small_table($node, 200);
 use constant GROWTH_KB => 700;
 
 my $session = quiet_session($node);
+# What LLVM takes once a query is expensive enough is the server's, too.
+$session->query_safe('SET jit = off');
 my $backend = $session->query_safe('SELECT pg_backend_pid()');
 
 sub flat_ok
