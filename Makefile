@@ -21,7 +21,7 @@ SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omi
 
 all: module
 
-include kernels/kernels.mk engine/engine.mk regress/unit/ops/ops.mk
+include kernels/kernels.mk engine/engine.mk regress/unit/ops/ops.mk regress/cudasim/cudasim.mk
 
 ENGINE = $(BUILD)/pg_train_engine
 # The part of the engine that scores inside a backend; in link order.

@@ -1,0 +1,49 @@
+# cudasim.mk - the CPU stand-in for CUDA, and its tests.  Included by the Makefile, which sets BUILD and WARNINGS.
+#
+# $(BUILD)/libcudasim.a takes the place of NVIDIA's libraries.  It is compiled against NVIDIA's headers, so that every call
+# has the signature it says; where they are not found, CUDASIM_SKIPPED says so and nothing of this is built.
+
+CUDA_HOME ?= /usr/local/cuda
+CUDASIM_HEADERS = cuda_runtime.h cublasLt.h cudnn.h nccl.h
+CUDASIM_MISSING = $(strip $(foreach header,$(CUDASIM_HEADERS),\
+	$(if $(wildcard $(CUDA_HOME)/include/$(header) /usr/include/$(header)),,$(header))))
+
+ifneq ($(CUDASIM_MISSING),)
+CUDASIM_SKIPPED = CUDA is not simulated: there is no $(CUDASIM_MISSING) below $(CUDA_HOME)/include
+else
+
+CUDASIM_CXXFLAGS = -std=gnu++17 -O2 -g $(WARNINGS) -Wno-unused-parameter -I. -isystem $(CUDA_HOME)/include -MMD -MP
+CUDASIM_LIB = $(BUILD)/libcudasim.a
+CUDASIM_LIBS = -lstdc++ -lm -pthread
+CUDASIM_OBJECTS = $(patsubst regress/cudasim/%.cpp,$(BUILD)/cudasim/%.o,$(wildcard regress/cudasim/*.cpp))
+CUDASIM_TEST_OBJECTS = $(patsubst regress/unit/cudasim/%,$(BUILD)/cudasim-test/%.o,\
+	$(wildcard regress/unit/cudasim/*.c regress/unit/cudasim/*.cu))
+
+UNIT_TESTS += $(BUILD)/test_cudasim
+
+$(BUILD)/cudasim/%.o: regress/cudasim/%.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(CUDASIM_CXXFLAGS) -c $< -o $@
+
+$(CUDASIM_LIB): $(CUDASIM_OBJECTS)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(BUILD)/cudasim-test/%.c.o: regress/unit/cudasim/%.c
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -O2 -g $(WARNINGS) -I. -isystem $(CUDA_HOME)/include -MMD -MP -c $< -o $@
+
+$(BUILD)/cudasim-test/%.cu.o: regress/unit/cudasim/%.cu
+	@mkdir -p $(@D)
+	$(CXX) $(CUDASIM_CXXFLAGS) -DPGT_CUDASIM -x c++ -c $< -o $@
+
+$(BUILD)/test_cudasim: $(CUDASIM_TEST_OBJECTS) $(CUDASIM_LIB)
+	$(CC) -o $@ $^ $(CUDASIM_LIBS)
+
+.PHONY: check-cudasim
+check-cudasim: $(BUILD)/test_cudasim
+	$(BUILD)/test_cudasim
+
+endif
+
+-include $(wildcard $(BUILD)/cudasim/*.d $(BUILD)/cudasim-test/*.d)
