@@ -37,9 +37,12 @@ cudaGetDeviceCount(int *count)
 cudaError_t
 cudaSetDevice(int device)
 {
+	Call call(__func__);
 	cudaError_t error;
 
-	CUDART_CALL();
+	/* one may leave a device that is lost */
+	if (call.injected)
+		return result(call.error);
 	if ((error = check_device(device)) != cudaSuccess)
 		return result(error);
 	current_device() = device;

@@ -191,6 +191,8 @@ public:
 	explicit Call(const char *name, Library library = Library::cudart);
 	/* cudaSuccess, or what the call has to return */
 	cudaError_t error = cudaSuccess;
+	/* the error was asked for, and is not the device's own */
+	bool		injected = false;
 	cudaError_t release() const { return result(error); }
 
 private:

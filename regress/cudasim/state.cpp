@@ -138,6 +138,7 @@ Call::Call(const char *name, Library library)
 	if (s.fail_call > 0 && --s.fail_call == 0)
 	{
 		s.fault_hit = name;
+		injected = true;
 		error = (cudaError_t) s.fail_error;
 		if (s.fail_sticky)
 			s.device[current_device()].sticky = error;
