@@ -12,7 +12,7 @@ ifneq ($(CUDASIM_MISSING),)
 CUDASIM_SKIPPED = CUDA is not simulated: there is no $(CUDASIM_MISSING) below $(CUDA_HOME)/include
 else
 
-CUDASIM_CXXFLAGS = -std=gnu++17 -O2 -g $(WARNINGS) -Wno-unused-parameter -I. -isystem $(CUDA_HOME)/include -MMD -MP
+CUDASIM_CXXFLAGS = -std=gnu++17 -O3 -g $(WARNINGS) -Wno-unused-parameter -I. -isystem $(CUDA_HOME)/include -MMD -MP
 CUDASIM_LIB = $(BUILD)/libcudasim.a
 CUDASIM_LIBS = -lstdc++ -lm -pthread
 CUDASIM_OBJECTS = $(patsubst regress/cudasim/%.cpp,$(BUILD)/cudasim/%.o,$(wildcard regress/cudasim/*.cpp))
