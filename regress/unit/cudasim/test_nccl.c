@@ -139,18 +139,34 @@ TEST(threads_reduce_and_broadcast)
 	CHECK_NOTHING_LIVE();
 }
 
-/* A rank that joins, works once, and is killed. */
-static void
-die_after_joining(ncclUniqueId id, int rank)
+/* Rank 1 of 2, a process that joins and is killed when the other has joined, too; returns that one's communicator. */
+static ncclComm_t
+join_with_one_that_dies(pid_t *child)
 {
-	if (join(id, 2, rank) == NULL)
-		_exit(1);
-	raise(SIGKILL);
+	ncclUniqueId id;
+	ncclComm_t	comm;
+	int			joined[2];
+	char		byte = 0;
+
+	NCCL_OK(ncclGetUniqueId(&id));
+	if (pipe(joined) != 0)
+		return NULL;
+	if ((*child = fork()) == 0)
+	{
+		if (join(id, 2, 1) == NULL || read(joined[0], &byte, 1) != 1)
+			_exit(1);
+		raise(SIGKILL);
+	}
+	comm = join(id, 2, 0);
+	if (write(joined[1], &byte, 1) != 1)
+		comm = NULL;
+	close(joined[0]);
+	close(joined[1]);
+	return comm;
 }
 
 TEST(a_dead_rank_is_an_error_and_an_abort_ends_the_wait)
 {
-	ncclUniqueId id;
 	ncclComm_t	comm;
 	cudaStream_t stream;
 	cudaEvent_t event;
@@ -161,10 +177,7 @@ TEST(a_dead_rank_is_an_error_and_an_abort_ends_the_wait)
 
 	sim_begin();
 	cudasim_set_devices(2);
-	NCCL_OK(ncclGetUniqueId(&id));
-	if ((child = fork()) == 0)
-		die_after_joining(id, 1);
-	comm = join(id, 2, 0);
+	comm = join_with_one_that_dies(&child);
 	REQUIRE(comm != NULL);
 	x = sim_put(NULL, 64);
 	CUDA_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -189,7 +202,6 @@ TEST(a_dead_rank_is_an_error_and_an_abort_ends_the_wait)
 /* What the backend must not do: wait without looking. */
 TEST(a_wait_for_a_dead_rank_hangs_and_is_found)
 {
-	ncclUniqueId id;
 	ncclComm_t	comm;
 	float	   *x;
 	pid_t		child;
@@ -197,10 +209,7 @@ TEST(a_wait_for_a_dead_rank_hangs_and_is_found)
 	sim_begin();
 	cudasim_set_devices(2);
 	cudasim_set_hang_ms(100);
-	NCCL_OK(ncclGetUniqueId(&id));
-	if ((child = fork()) == 0)
-		die_after_joining(id, 1);
-	comm = join(id, 2, 0);
+	comm = join_with_one_that_dies(&child);
 	REQUIRE(comm != NULL);
 	x = sim_put(NULL, 64);
 	CHECK(ncclAllReduce(x, x, 64, ncclFloat, ncclSum, comm, NULL) == ncclInProgress);
