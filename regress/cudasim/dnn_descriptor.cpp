@@ -93,6 +93,11 @@ static const Rule rules[] = {
 
 	{CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, 1, true},
 	{CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, 1, true},
+	{CUDNN_BACKEND_POINTWISE_DESCRIPTOR, 2 /* CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, deprecated */ ,
+		(cudnnBackendAttributeType_t) 10 /* CUDNN_TYPE_NAN_PROPOGATION */ , 1, 1, false},
+	{CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_FLOAT, 1, 1, false},
+	{CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, CUDNN_TYPE_FLOAT, 1, 1, false},
+	{CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_FLOAT, 1, 1, false},
 	{CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, PART, 1, 1, true},
 	{CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, PART, 1, 1, true},
 	{CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, PART, 1, 1, false},
@@ -275,9 +280,6 @@ check_complete(Descriptor *d)
 											*d->part(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X),
 											*d->part(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW),
 											*d->part(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY));
-		case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
-			status = graph_supported(*d->part(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH), &why);
-			return status == CUDNN_STATUS_SUCCESS ? status : refuse(status, why);
 		case CUDNN_BACKEND_ENGINE_DESCRIPTOR:
 			d->engine = (int) d->integer(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
 			d->graph = d->values.at(CUDNN_ATTR_ENGINE_OPERATION_GRAPH).parts[0];
@@ -355,19 +357,21 @@ set(Descriptor *d, int attribute, cudnnBackendAttributeType_t type, int64_t coun
 	return CUDNN_STATUS_SUCCESS;
 }
 
-/* Fill the caller's configurations, as many as there are. */
+/* Fill the caller's configurations, as many as there are: none for a graph that cuDNN has no engine for. */
 static cudnnStatus_t
 heuristic_results(const Descriptor &d, int64_t wanted, int64_t *count, cudnnBackendDescriptor_t *out)
 {
 	const std::shared_ptr<Descriptor> &graph = d.values.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH).parts[0];
+	std::string why;
+	int engines = graph_supported(*graph, &why) == CUDNN_STATUS_SUCCESS ? ENGINES : 0;
 
 	if (wanted == 0 || out == nullptr)
 	{
 		if (count != nullptr)
-			*count = ENGINES;
+			*count = engines;
 		return CUDNN_STATUS_SUCCESS;
 	}
-	for (int i = 0; i < std::min<int64_t>(wanted, ENGINES); i++)
+	for (int i = 0; i < std::min<int64_t>(wanted, engines); i++)
 	{
 		Handle *handle = handle_of(out[i]);
 
@@ -378,7 +382,7 @@ heuristic_results(const Descriptor &d, int64_t wanted, int64_t *count, cudnnBack
 		handle->descriptor->finalized = true;
 	}
 	if (count != nullptr)
-		*count = std::min<int64_t>(wanted, ENGINES);
+		*count = std::min<int64_t>(wanted, engines);
 	return CUDNN_STATUS_SUCCESS;
 }
 

@@ -106,6 +106,7 @@ struct Pointwise
 				b,
 				y;
 	bool		has_b;
+	bool		propagate_nan;	/* through a ReLU, which else makes 0 of it */
 };
 
 static bool
@@ -113,7 +114,10 @@ pointwise_of(const Descriptor &op, Pointwise *p)
 {
 	if (op.type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
 		return false;
-	p->mode = op.part(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR)->integer(CUDNN_ATTR_POINTWISE_MODE);
+	const Descriptor &pw = *op.part(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+
+	p->mode = pw.integer(CUDNN_ATTR_POINTWISE_MODE);
+	p->propagate_nan = pw.has(2) && pw.integer(2) == 1;
 	p->has_b = op.has(CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
 	if (!tensor_of(*op.part(CUDNN_ATTR_OPERATION_POINTWISE_XDESC), &p->x)
 		|| !tensor_of(*op.part(CUDNN_ATTR_OPERATION_POINTWISE_YDESC), &p->y)
@@ -163,11 +167,11 @@ graph_supported(const Descriptor &graph, std::string *why)
 	*why = "tensors of a convolution are NHWC";
 	if (!is_nhwc(c.x) || !is_nhwc(c.w) || !is_nhwc(c.y))
 		return CUDNN_STATUS_NOT_SUPPORTED_LAYOUT;
-	*why = "the tensors of a convolution are of different types";
-	if (ops[0]->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ? c.x.type != c.w.type
-		: ops[0]->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ? c.y.type != c.w.type
-		: c.x.type != c.y.type)
-		return CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE;
+	/* seen with cuDNN 9.19: no plan has fp32 weight gradients, or an fp32 bias, of tensors of 16 bits */
+	*why = "the tensors in memory are of different types";
+	for (const Tensor &tensor : graph_tensors(graph))
+		if (tensor.type != c.x.type)
+			return CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE;
 	why->clear();
 	return CUDNN_STATUS_SUCCESS;
 }
@@ -330,7 +334,7 @@ pointwise(const Pointwise &p, const void *x, const void *b, void *y)
 						v += load(p.b.type, b, p.b.at(p.b.size[0] == 1 ? 0 : n, p.b.size[1] == 1 ? 0 : i,
 													  p.b.size[2] == 1 ? 0 : h, p.b.size[3] == 1 ? 0 : w));
 					else if (p.mode == CUDNN_POINTWISE_RELU_FWD)
-						v = 0.0f > v ? 0.0f : v;
+						v = p.propagate_nan && std::isnan(v) ? v : v > 0 ? v : 0;
 					store(p.y.type, y, p.y.at(n, i, h, w), v);
 				}
 }

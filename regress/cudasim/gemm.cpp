@@ -18,7 +18,9 @@ namespace sim
 static const size_t ROWS = 64;	/* of a tile */
 static const size_t COLUMNS = 4;
 
-/* c (ROWS, COLUMNS) = a (k, ROWS) b (k, COLUMNS) */
+static const size_t DEPTH = 64; /* summed at once, so that errors grow as slowly as they do on a GPU */
+
+/* c (ROWS, COLUMNS) += a (k, ROWS) b (k, COLUMNS) */
 FOR_EACH_ISA static void
 tile(size_t k, const float *__restrict__ a, const float *__restrict__ b, float *__restrict__ c)
 {
@@ -28,7 +30,9 @@ tile(size_t k, const float *__restrict__ a, const float *__restrict__ b, float *
 		for (size_t j = 0; j < COLUMNS; j++)
 			for (size_t i = 0; i < ROWS; i++)
 				sum[j][i] += a[p * ROWS + i] * b[p * COLUMNS + j];
-	memcpy(c, sum, sizeof(sum));
+	for (size_t j = 0; j < COLUMNS; j++)
+		for (size_t i = 0; i < ROWS; i++)
+			c[j * ROWS + i] += sum[j][i];
 }
 
 /* Groups of width rows, k by k, with zeros where there are no more rows. */
@@ -62,7 +66,9 @@ gemm(size_t m, size_t n, size_t k, const Matrix &a, const Matrix &b, bool tf32, 
 	for (size_t j = 0; j < n; j += COLUMNS)
 		for (size_t i = 0; i < m; i += ROWS)
 		{
-			tile(k, left.data() + i * k, right.data() + j * k, part);
+			memset(part, 0, sizeof(part));
+			for (size_t p = 0; p < k; p += DEPTH)
+				tile(std::min(DEPTH, k - p), left.data() + i * k + p * ROWS, right.data() + j * k + p * COLUMNS, part);
 			for (size_t column = 0; column < std::min(COLUMNS, n - j); column++)
 				memcpy(c + (j + column) * m + i, part + column * ROWS, std::min(ROWS, m - i) * sizeof(float));
 		}

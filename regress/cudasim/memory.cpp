@@ -9,6 +9,7 @@
  */
 #include "regress/cudasim/sim.h"
 
+#include <algorithm>
 #include <cstring>
 #include <sys/mman.h>
 
@@ -130,14 +131,14 @@ protect(const Block &block, int protection)
 	mprotect(block.pages, block.pages_bytes, protection);
 }
 
+/*
+ * While a device is open its blocks open one by one, when work first touches them: opening all of them would cost more
+ * than most work does.
+ */
 void
 memory_open(int device)
 {
-	Device &d = state().device[device];
-
-	if (d.open++ == 0 && state().protect)
-		for (auto &b : d.blocks)
-			protect(b.second, PROT_READ | PROT_WRITE);
+	state().device[device].open++;
 }
 
 void
@@ -145,9 +146,50 @@ memory_close(int device)
 {
 	Device &d = state().device[device];
 
-	if (--d.open == 0 && state().protect)
+	if (--d.open > 0)
+		return;
+	for (char *start : d.opened)
+		if (state().protect && d.blocks.count(start) > 0)
+			protect(d.blocks[start], PROT_NONE);
+	d.opened.clear();
+}
+
+/* Work touched ptr: true when it lies in a block that may be, and now is, open. */
+bool
+memory_open_at(const void *ptr)
+{
+	int device = memory_device(ptr);
+	Device &d = state().device[device < 0 ? 0 : device];
+	auto after = d.blocks.upper_bound((char *) ptr);
+
+	if (device < 0 || d.open == 0)
+		return false;
+	/* a block's first page may begin before it */
+	for (int i = 0; i < 2; i++)
+	{
+		if (after != d.blocks.end() && (char *) ptr >= after->second.pages
+			&& (char *) ptr < after->second.pages + after->second.pages_bytes)
+		{
+			if (std::find(d.opened.begin(), d.opened.end(), after->first) != d.opened.end())
+				return false;
+			protect(after->second, PROT_READ | PROT_WRITE);
+			d.opened.push_back(after->first);
+			return true;
+		}
+		if (after == d.blocks.begin())
+			return false;
+		--after;
+	}
+	return false;
+}
+
+/* After the setting has changed. */
+void
+memory_protect_all()
+{
+	for (Device &d : state().device)
 		for (auto &b : d.blocks)
-			protect(b.second, PROT_NONE);
+			protect(b.second, state().protect ? PROT_NONE : PROT_READ | PROT_WRITE);
 }
 
 /* Where the pattern is broken, or NULL. */
@@ -160,7 +202,7 @@ broken_fence(const char *start, const char *end)
 	return nullptr;
 }
 
-/* The device is open. */
+/* The block is open. */
 static bool
 check_block(char *start, const Block &block, const char *after)
 {
@@ -180,13 +222,33 @@ check_block(char *start, const Block &block, const char *after)
 bool
 memory_check_fences(int device, const char *after)
 {
+	Device &d = state().device[device];
 	bool whole = true;
 
-	memory_open(device);
-	for (auto &b : state().device[device].blocks)
+	for (auto &b : d.blocks)
+	{
+		protect(b.second, PROT_READ | PROT_WRITE);
 		whole &= check_block(b.first, b.second, after);
+	}
+	d.open++;
+	for (auto &b : d.blocks)
+		d.opened.push_back(b.first);
 	memory_close(device);
 	return whole;
+}
+
+/* Only what the work has touched can be broken. */
+void
+memory_check_touched(int device, const char *after)
+{
+	Device &d = state().device[device];
+
+	if (state().protect)
+		for (char *start : d.opened)
+			check_block(start, d.blocks[start], after);
+	else
+		for (auto &b : d.blocks)
+			check_block(b.first, b.second, after);
 }
 
 /* One block of device memory, NULL when there is not enough. */
@@ -223,7 +285,7 @@ allocate(int device, size_t bytes)
 	memset(block.pages, FENCE, start - block.pages);
 	memory_poison(start, bytes);
 	memset(start + bytes, FENCE, block.pages + block.pages_bytes - (start + bytes));
-	if (d.open == 0 && s.protect)
+	if (s.protect)
 		protect(block, PROT_NONE);
 	d.blocks[start] = block;
 	d.used += bytes;

@@ -129,7 +129,8 @@ struct Device
 	CUstream_st legacy;
 	std::set<CUstream_st *> streams;	/* legacy included, when it has been used */
 	std::map<char *, Block> blocks;
-	int			open = 0;		/* depth of Access */
+	int			open = 0;		/* depth of memory_open */
+	std::vector<char *> opened; /* blocks that are */
 };
 
 struct State
@@ -215,7 +216,10 @@ extern bool memory_is_pinned(const void *ptr, size_t bytes);
 extern bool memory_device_may_use(int device, const void *ptr);
 extern void memory_open(int device);
 extern void memory_close(int device);
+extern bool memory_open_at(const void *ptr);
 extern bool memory_check_fences(int device, const char *after);
+extern void memory_check_touched(int device, const char *after);
+extern void memory_protect_all();
 extern void memory_reset();
 extern std::string memory_describe(const void *ptr);
 extern void memory_poison(void *ptr, size_t bytes);

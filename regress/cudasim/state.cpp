@@ -225,15 +225,8 @@ cudasim_set_capability(int major, int minor)
 void
 cudasim_set_protect(int protect)
 {
-	State &s = state();
-
-	for (int i = 0; i < 16; i++)
-	{
-		s.protect = true;
-		memory_open(i);
-		s.protect = protect != 0;
-		memory_close(i);
-	}
+	state().protect = protect != 0;
+	memory_protect_all();
 }
 
 void

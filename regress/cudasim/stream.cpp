@@ -33,6 +33,8 @@ on_fault(int signal, siginfo_t *info, void *context)
 	(void) context;
 	if (device_mode)
 	{
+		if (memory_open_at(info->si_addr))
+			return;
 		lose_device(running_device, cudaErrorIllegalAddress, "%s touched %s", running_name,
 					memory_describe(info->si_addr).c_str());
 		siglongjmp(fault_exit, 1);
