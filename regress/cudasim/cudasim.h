@@ -57,6 +57,7 @@ extern void cudasim_set_devices(int count); /* 0: as a machine without a GPU */
 extern void cudasim_set_order(CudasimOrder order, uint64_t seed);
 extern void cudasim_set_memory(size_t bytes);	/* of each device */
 extern void cudasim_set_capability(int major, int minor);
+extern void cudasim_set_processors(int count);	/* 132 */
 /* 0: device memory stays open to the host, which is faster where much memory is in use. */
 extern void cudasim_set_protect(int protect);
 extern void cudasim_set_quiet(int quiet);

@@ -8,7 +8,6 @@
 
 using namespace sim;
 
-static const int PROCESSORS = 132;
 static const int SHARED_OPTIN = 227 * 1024;
 static const int L2_BYTES = 60 << 20;
 
@@ -110,7 +109,7 @@ cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 	p->maxGridSize[1] = p->maxGridSize[2] = 65535;
 	p->major = state().major;
 	p->minor = state().minor;
-	p->multiProcessorCount = PROCESSORS;
+	p->multiProcessorCount = state().processors;
 	p->l2CacheSize = L2_BYTES;
 	p->memoryBusWidth = 6144;
 	p->asyncEngineCount = 3;
@@ -142,7 +141,7 @@ cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 			*value = state().minor;
 			break;
 		case cudaDevAttrMultiProcessorCount:
-			*value = PROCESSORS;
+			*value = state().processors;
 			break;
 		case cudaDevAttrMaxThreadsPerBlock:
 			*value = 1024;

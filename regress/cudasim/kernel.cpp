@@ -65,6 +65,7 @@ struct Thread
 };
 
 static Thread threads[MAX_THREADS];
+static unsigned arrived[MAX_THREADS / WARP];	/* lanes of each warp that wait for others of it */
 static int	count;				/* threads of a block */
 static int	order[MAX_THREADS]; /* in which they start */
 static int	started,
@@ -207,18 +208,20 @@ lanes_meet(Thread *t)
 		fail("a lane is not in the mask that it gives", t);
 		return false;
 	}
+	arrived[warp] |= 1u << t->place.lane;
+	if ((arrived[warp] & mask) != mask)
+		return false;
 	for (unsigned rest = mask; rest != 0; rest &= rest - 1)
 	{
 		const Thread *other = &first[__builtin_ctz(rest)];
 
-		if (other->at != At::warp)
-			return false;
 		if (other->mask != t->mask || other->meeting != t->meeting || other->line != t->line)
 		{
 			fail(("lanes of a warp meet in different places, here and in line " + std::to_string(other->line)).c_str(), t);
 			return false;
 		}
 	}
+	arrived[warp] &= ~mask;
 	release_lanes(first, mask);
 	return true;
 }
@@ -329,6 +332,7 @@ run_block()
 	State &s = state();
 
 	started = ended = at_block = nready = 0;
+	memset(arrived, 0, sizeof(arrived));
 	for (int i = 0; i < count; i++)
 		threads[i].at = At::start;
 	if (s.order == CUDASIM_RANDOM)

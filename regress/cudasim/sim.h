@@ -141,7 +141,8 @@ struct State
 	CudasimOrder order;
 	size_t		memory;
 	int			major,
-				minor;
+				minor,
+				processors;
 	bool		protect,
 				quiet;
 	int			hang_ms;

@@ -38,6 +38,7 @@ read_settings(State *s)
 	s->hang_ms = (int) environment("CUDASIM_HANG_MS", 20000);
 	s->major = 9;
 	s->minor = 0;
+	s->processors = 132;
 	for (int i = 0; i < 16; i++)
 	{
 		s->device[i].legacy.device = i;
@@ -220,6 +221,12 @@ cudasim_set_capability(int major, int minor)
 {
 	state().major = major;
 	state().minor = minor;
+}
+
+void
+cudasim_set_processors(int count)
+{
+	state().processors = count;
 }
 
 void

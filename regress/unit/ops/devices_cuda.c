@@ -47,6 +47,8 @@ device_open(int i, Device *device)
 		if ((only != NULL && strstr(device->label, only) == NULL) || i-- > 0)
 			continue;
 		cudasim_reset();
+		/* so few that loops over more work than threads go round */
+		cudasim_set_processors(3);
 		cudasim_set_order(worlds[w].order, SEED);
 		cuda_backend_without_dnn(worlds[w].without_dnn);
 		device->ops = pg_train_backend();
