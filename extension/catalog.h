@@ -45,7 +45,7 @@ typedef struct ModelVersion
 				train_rows,
 				validation_rows;
 	char	   *device;			/* "cpu (AVX2, 2 threads)" */
-	char	   *precision;		/* "fp32" or "bf16" */
+	char	   *precision;		/* "fp32", "bf16" or "fp16" */
 	char	   *libraries;
 	int64		seed;
 	double		seconds_loading,

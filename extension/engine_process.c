@@ -201,9 +201,8 @@ SetAttributes(posix_spawnattr_t *attributes)
 }
 
 static int
-Spawn(pid_t *pid, const char *path, char **environment, int child_socket, int child_ring)
+Spawn(pid_t *pid, const char *path, char **arguments, char **environment, int child_socket, int child_ring)
 {
-	char	   *arguments[] = {ENGINE_PROGRAM, NULL};
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attributes;
 	int			rc;
@@ -223,7 +222,7 @@ Spawn(pid_t *pid, const char *path, char **environment, int child_socket, int ch
 
 /* Make socket, ring and process; returns an errno, and leaves in engine what was made. */
 static int
-EngineSpawn(EngineProcess *engine, const char *path, char **environment)
+EngineSpawn(EngineProcess *engine, const char *path, char **arguments, char **environment)
 {
 	int			sockets[2];
 	int			child_socket;
@@ -239,7 +238,7 @@ EngineSpawn(EngineProcess *engine, const char *path, char **environment)
 	if (child_ring < 0)
 		rc = errno;
 	else
-		rc = Spawn(&engine->pid, path, environment, child_socket, child_ring);
+		rc = Spawn(&engine->pid, path, arguments, environment, child_socket, child_ring);
 	close(sockets[1]);
 	if (child_socket >= 0)
 		close(child_socket);
@@ -250,8 +249,8 @@ EngineSpawn(EngineProcess *engine, const char *path, char **environment)
 	return rc;
 }
 
-EngineProcess *
-EngineStart(void)
+static EngineProcess *
+StartProgram(char **arguments)
 {
 	char	   *path = psprintf("%s/" ENGINE_PROGRAM, pkglib_path);
 	char	  **environment = EngineEnvironment();
@@ -267,7 +266,7 @@ EngineStart(void)
 					 errmsg("could not start training engine: too many files are open in this session")));
 		engine->reserved_fds++;
 	}
-	rc = EngineSpawn(engine, path, environment);
+	rc = EngineSpawn(engine, path, arguments, environment);
 	if (rc != 0)
 	{
 		errno = rc;
@@ -280,6 +279,22 @@ EngineStart(void)
 				 errhint("The server has reached a limit of processes, memory or open files.") : 0));
 	}
 	return engine;
+}
+
+EngineProcess *
+EngineStart(const char *device)
+{
+	char	   *arguments[] = {ENGINE_PROGRAM, psprintf("--device=%s", device), allow_tf32 ? "--tf32" : NULL, NULL};
+
+	return StartProgram(arguments);
+}
+
+EngineProcess *
+EngineStartListing(void)
+{
+	char	   *arguments[] = {ENGINE_PROGRAM, "--devices", NULL};
+
+	return StartProgram(arguments);
 }
 
 /* Wait for the socket, or for something else to do. */
@@ -504,6 +519,8 @@ EngineGetHello(EngineProcess *engine)
 				 errhint("Install pg_train again, and reconnect.")));
 	hello.device.name[sizeof(hello.device.name) - 1] = '\0';
 	hello.device.libraries[sizeof(hello.device.libraries) - 1] = '\0';
+	hello.fallback.message[sizeof(hello.fallback.message) - 1] = '\0';
+	hello.fallback.detail[sizeof(hello.fallback.detail) - 1] = '\0';
 	engine->hello = hello;
 	engine->has_hello = true;
 	return &engine->hello;

@@ -25,8 +25,10 @@ typedef struct EngineFrame
 /* Register for the end of resource owners: from _PG_init. */
 extern void EngineProcessInit(void);
 
-/* Start an engine.  It opens its device while the caller goes on. */
-extern EngineProcess *EngineStart(void);
+/* Start an engine.  It opens its device, "auto", "cpu", "cuda" or "cuda:N", while the caller goes on. */
+extern EngineProcess *EngineStart(const char *device);
+/* Start one that sends MSG_DEVICES and ends. */
+extern EngineProcess *EngineStartListing(void);
 
 /* What the engine says of itself; waits until it has. */
 extern const EngineHello *EngineGetHello(EngineProcess *engine);

@@ -39,6 +39,7 @@ typedef enum Argument
 	ARG_BETAS,
 	ARG_EPS,
 	ARG_WEIGHT_DECAY,
+	ARG_MAX_GRAD_NORM,
 	ARG_LOSS,
 	ARG_AMP,
 	ARG_DEVICE,
@@ -74,6 +75,7 @@ static const struct
 	[ARG_BETAS] = {"betas", true},
 	[ARG_EPS] = {"eps", true},
 	[ARG_WEIGHT_DECAY] = {"weight_decay", true},
+	[ARG_MAX_GRAD_NORM] = {"max_grad_norm", true},
 	[ARG_LOSS] = {"loss", true},
 	[ARG_AMP] = {"amp", false},
 	[ARG_DEVICE] = {"device", false},
@@ -85,9 +87,9 @@ static const struct
 static const char *const task_names[] = {"regression", "classification"};	/* [Task] */
 static const char *const optimizer_names[] = {"sgd", "adam", "adamw"};	/* [OptimizerKind] */
 static const char *const loss_names[] = {"cross_entropy", "bce_with_logits", "mse", "smooth_l1"};	/* [LossKind] */
-static const char *const amp_names[] = {"off", "bf16", "auto"}; /* [Amp] */
+static const char *const amp_names[] = {"off", "bf16", "fp16", "auto"}; /* [Amp] */
 static const char *const null_policy_names[] = {"error", "skip"};	/* [NullPolicy] */
-static const char *const device_names[] = {"auto", "cpu"};
+static const char *const device_names[] = {"auto", "cpu", "cuda"};	/* and cuda:N */
 
 /* Which of names a text is; a list of them for the message where it is none. */
 static int
@@ -194,30 +196,21 @@ ReadInputShape(ArrayType *array)
 	return (RowShape) {sizes[0], sizes[1], sizes[2]};
 }
 
-static void
-CheckDevice(FunctionCallInfo fcinfo)
+/* Whether there is such a device only the engine can tell. */
+static char *
+ReadDevice(FunctionCallInfo fcinfo)
 {
 	char	   *device = text_to_cstring(PG_GETARG_TEXT_PP(ARG_DEVICE));
+	const char *ordinal = device + strlen("cuda:");
 
-	if (strcmp(device, "cuda") == 0 || strncmp(device, "cuda:", 5) == 0)
+	if (strncmp(device, "cuda:", strlen("cuda:")) != 0)
+		return pstrdup(device_names[ReadName(fcinfo, ARG_DEVICE, device_names, lengthof(device_names))]);
+	if (*ordinal == '\0' || strspn(ordinal, "0123456789") != strlen(ordinal) || strlen(ordinal) > 3)
 		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("device \"%s\" is not available: this build of pg_train has no CUDA backend", device),
-				 errhint("Set device => 'auto' or 'cpu'.")));
-	ReadName(fcinfo, ARG_DEVICE, device_names, lengthof(device_names));
-}
-
-static Amp
-ReadAmp(FunctionCallInfo fcinfo)
-{
-	char	   *amp = text_to_cstring(PG_GETARG_TEXT_PP(ARG_AMP));
-
-	if (strcmp(amp, "fp16") == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("amp \"fp16\" is not supported on the CPU"),
-				 errhint("Set amp => 'bf16', 'auto' or 'off'.")));
-	return ReadName(fcinfo, ARG_AMP, amp_names, lengthof(amp_names));
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("device \"%s\" does not name a GPU", device),
+				 errhint("GPUs are \"cuda:0\", \"cuda:1\" and so on: train_devices() lists them.")));
+	return device;
 }
 
 /* An option of another optimizer must not be given. */
@@ -295,6 +288,12 @@ ReadOptimizer(TrainOptions *options, FunctionCallInfo fcinfo)
 		options->weight_decay = PG_GETARG_FLOAT8(ARG_WEIGHT_DECAY);
 	CheckNumber(options->weight_decay, options->weight_decay >= 0 && options->weight_decay <= 1000, "weight_decay",
 				"between 0 and 1000");
+	if (!PG_ARGISNULL(ARG_MAX_GRAD_NORM))
+	{
+		options->max_grad_norm = PG_GETARG_FLOAT8(ARG_MAX_GRAD_NORM);
+		CheckNumber(options->max_grad_norm, options->max_grad_norm >= 1e-6 && options->max_grad_norm <= 1e6,
+					"max_grad_norm", "between 1e-6 and 1e6");
+	}
 }
 
 void
@@ -337,8 +336,8 @@ OptionsRead(TrainOptions *options, FunctionCallInfo fcinfo)
 	options->has_loss = !PG_ARGISNULL(ARG_LOSS);
 	if (options->has_loss)
 		options->loss = ReadName(fcinfo, ARG_LOSS, loss_names, lengthof(loss_names));
-	options->amp = ReadAmp(fcinfo);
-	CheckDevice(fcinfo);
+	options->amp = ReadName(fcinfo, ARG_AMP, amp_names, lengthof(amp_names));
+	options->device = ReadDevice(fcinfo);
 	options->null_policy = ReadName(fcinfo, ARG_NULL_POLICY, null_policy_names, lengthof(null_policy_names));
 	options->standardize = PG_GETARG_BOOL(ARG_STANDARDIZE);
 	options->seed = PG_GETARG_INT64(ARG_SEED);
@@ -428,7 +427,10 @@ OptionsToJsonb(const TrainOptions *options, Task task, LossKind loss, const char
 		PushDouble(&state, "eps", options->eps);
 	}
 	PushDouble(&state, "weight_decay", options->weight_decay);
+	if (options->max_grad_norm > 0)
+		PushDouble(&state, "max_grad_norm", options->max_grad_norm);
 	PushText(&state, "amp", amp_names[options->amp]);
+	PushText(&state, "device", options->device);
 	PushText(&state, "precision", precision);
 	PushText(&state, "null_policy", null_policy_names[options->null_policy]);
 	PushBool(&state, "standardize", options->standardize);

@@ -17,7 +17,8 @@ typedef enum Amp
 {
 	AMP_OFF,
 	AMP_BF16,
-	AMP_AUTO					/* bf16 where the device computes with it */
+	AMP_FP16,
+	AMP_AUTO					/* bf16 where the device computes with it, else fp16 where it does */
 } Amp;
 
 typedef struct TrainOptions
@@ -46,7 +47,9 @@ typedef struct TrainOptions
 	double		weight_decay;
 	bool		has_loss;
 	LossKind	loss;
+	double		max_grad_norm;	/* 0: no clipping */
 	Amp			amp;
+	char	   *device;			/* as the engine's --device takes it */
 	NullPolicy	null_policy;
 	bool		standardize;
 	int64		seed;

@@ -17,6 +17,8 @@ PG_MODULE_MAGIC;
 
 int			cpu_threads = 0;
 bool		report_epochs = true;
+bool		allow_tf32 = false;
+bool		cuda_graphs = true;
 
 void		_PG_init(void);
 
@@ -34,6 +36,20 @@ _PG_init(void)
 							 "Sends an INFO message for each epoch of a training.",
 							 NULL,
 							 &report_epochs,
+							 true,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+	DefineCustomBoolVariable("pg_train.allow_tf32",
+							 "Lets GPUs compute fp32 products in TF32.",
+							 "That is faster, with 10 bits of each factor's mantissa.",
+							 &allow_tf32,
+							 false,
+							 PGC_USERSET, 0,
+							 NULL, NULL, NULL);
+	DefineCustomBoolVariable("pg_train.cuda_graphs",
+							 "Records a training step on a GPU once and replays it.",
+							 "Turned off, every operation is started by itself: slower, for looking for an error.",
+							 &cuda_graphs,
 							 true,
 							 PGC_USERSET, 0,
 							 NULL, NULL, NULL);

@@ -21,6 +21,7 @@
 #include "extension/features.h"
 #include "extension/options.h"
 #include "extension/report.h"
+#include "extension/settings.h"
 #include "extension/training.h"
 #include "loader/loader.h"
 
@@ -43,7 +44,7 @@ typedef struct TrainJob
 	Task		task;
 	LossKind	loss;
 	int32		outputs;
-	bool		bf16;
+	DType		precision;
 	DeviceInfo	device;
 	double		seconds_loading;
 	TrainingOutcome outcome;
@@ -175,7 +176,7 @@ Load(TrainJob *job)
 		memset(&job->loaded, 0, sizeof(job->loaded));
 		job->loaded.encoders = encoders;
 
-		run = TrainingStart(PrepareDataset, job);
+		run = TrainingStart(job->options.device, PrepareDataset, job);
 		if (LoadRows(job->source, &load, TrainingSink(run), &job->loaded))
 			break;
 		TrainingEnd(run);
@@ -222,16 +223,46 @@ ChooseLoss(TrainJob *job)
 	job->outputs = job->loss == LOSS_BCE_WITH_LOGITS ? 1 : job->loaded.nclasses;
 }
 
+static const char *
+PrecisionName(DType precision)
+{
+	return precision == DTYPE_BF16 ? "bf16" : precision == DTYPE_F16 ? "fp16" : "fp32";
+}
+
+static void
+ChooseDevice(TrainJob *job, TrainingRun *run)
+{
+	const EngineHello *hello = TrainingHello(run);
+
+	job->device = hello->device;
+	if (hello->fallback.status != STATUS_OK)
+		ereport(NOTICE,
+				(errmsg("training on the CPU: %s", hello->fallback.message),
+				 hello->fallback.detail[0] != '\0' ? errdetail("%s", hello->fallback.detail) : 0));
+}
+
+/*
+ * What is emulated is slower than fp32.  bf16 then gains nothing over fp32; fp16, which must be asked for by name, shows how
+ * a training goes with its range.
+ */
 static void
 ChoosePrecision(TrainJob *job)
 {
 	Amp			amp = job->options.amp;
 
-	job->bf16 = amp != AMP_OFF && job->device.bf16;
+	job->precision = DTYPE_F32;
+	if ((amp == AMP_BF16 || amp == AMP_AUTO) && job->device.bf16)
+		job->precision = DTYPE_BF16;
+	else if (amp == AMP_FP16 || (amp == AMP_AUTO && job->device.f16))
+		job->precision = DTYPE_F16;
 	if (amp == AMP_BF16 && !job->device.bf16)
 		ereport(NOTICE,
 				(errmsg("training in fp32: this processor has no instructions for bf16"),
 				 errdetail("Emulated they would only be slower. The device is %s.", job->device.name)));
+	else if (amp == AMP_FP16 && !job->device.f16)
+		ereport(NOTICE,
+				(errmsg("training in emulated fp16, which is slower than fp32: this processor has no instructions for it"),
+				 errhint("amp => 'auto' takes what the device is fast with.")));
 }
 
 /* Means and deviations into the encoders; what loading subtracted from the values is added to the means. */
@@ -260,7 +291,9 @@ Train(TrainJob *job, TrainingRun *run)
 	spec->task = job->task;
 	spec->loss = job->loss;
 	spec->optimizer = options->optimizer;
-	spec->bf16 = job->bf16;
+	spec->precision = job->precision;
+	spec->eager = !cuda_graphs;
+	spec->max_grad_norm = (float) options->max_grad_norm;
 	spec->epochs = options->epochs;
 	spec->batch_size = options->batch_size;
 	spec->accumulation_steps = options->accumulation_steps;
@@ -304,7 +337,7 @@ Save(TrainJob *job)
 	version->train_rows = job->stats.train_rows;
 	version->validation_rows = job->stats.validation_rows;
 	version->device = job->device.name;
-	version->precision = job->bf16 ? "bf16" : "fp32";
+	version->precision = unconstify(char *, PrecisionName(job->precision));
 	version->libraries = job->device.libraries;
 	version->seed = options->seed;
 	version->seconds_loading = job->seconds_loading;
@@ -320,8 +353,8 @@ Save(TrainJob *job)
 typedef struct ResultRow
 {
 	int			n;
-	Datum		values[16];
-	bool		nulls[16];
+	Datum		values[18];
+	bool		nulls[18];
 } ResultRow;
 
 static void
@@ -366,6 +399,8 @@ MakeResult(const TrainJob *job, const ModelVersion *version, FunctionCallInfo fc
 	AddResult(&row, CStringGetTextDatum(version->device));
 	AddResult(&row, CStringGetTextDatum(version->precision));
 	AddResult(&row, Int32GetDatum(job->options.batch_size * job->options.accumulation_steps));
+	AddResult(&row, Int64GetDatum(job->outcome.result.steps));
+	AddResult(&row, Int64GetDatum(job->outcome.result.skipped_steps));
 	AddResult(&row, Float8GetDatum(job->seconds_loading));
 	AddResult(&row, Float8GetDatum(seconds));
 	AddNullableResult(&row, Float8GetDatum(version->train_rows * (double) job->options.epochs / seconds), seconds <= 0);
@@ -400,7 +435,7 @@ pgt_train_model(PG_FUNCTION_ARGS)
 	run = Load(job);
 	ChooseLoss(job);
 	ReportInferredTask(job);
-	job->device = *TrainingDevice(run);
+	ChooseDevice(job, run);
 	ChoosePrecision(job);
 	job->stats = TrainingEndRows(run, &job->loaded, &job->mean, &job->stddev);
 	job->seconds_loading = SecondsSince(start);

@@ -93,7 +93,7 @@ SinkCheck(RowSink *sink)
 }
 
 TrainingRun *
-TrainingStart(TrainingPrepare prepare, void *arg)
+TrainingStart(const char *device, TrainingPrepare prepare, void *arg)
 {
 	TrainingRun *run = palloc0(sizeof(TrainingRun));
 
@@ -103,7 +103,7 @@ TrainingStart(TrainingPrepare prepare, void *arg)
 	run->sink.check = SinkCheck;
 	run->prepare = prepare;
 	run->prepare_arg = arg;
-	run->engine = EngineStart();
+	run->engine = EngineStart(device);
 	return run;
 }
 
@@ -113,10 +113,10 @@ TrainingSink(TrainingRun *run)
 	return &run->sink;
 }
 
-const DeviceInfo *
-TrainingDevice(TrainingRun *run)
+const EngineHello *
+TrainingHello(TrainingRun *run)
 {
-	return &EngineGetHello(run->engine)->device;
+	return EngineGetHello(run->engine);
 }
 
 DatasetStats

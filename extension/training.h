@@ -17,13 +17,13 @@ typedef struct TrainingRun TrainingRun;
 typedef void (*TrainingPrepare) (void *arg, const RecordLayout *layout, TargetKind kind, DatasetSpec *spec);
 
 /* Start an engine.  The run lives in the current context. */
-extern TrainingRun *TrainingStart(TrainingPrepare prepare, void *arg);
+extern TrainingRun *TrainingStart(const char *device, TrainingPrepare prepare, void *arg);
 
 /* Where LoadRows sends its rows. */
 extern RowSink *TrainingSink(TrainingRun *run);
 
 /* What the engine runs on. */
-extern const DeviceInfo *TrainingDevice(TrainingRun *run);
+extern const EngineHello *TrainingHello(TrainingRun *run);
 
 /* No more rows: returns the statistics, and the inputs' means and deviations [input_width]. */
 extern DatasetStats TrainingEndRows(TrainingRun *run, const LoadResult *loaded, double **mean, double **stddev);

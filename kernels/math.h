@@ -15,6 +15,7 @@
 #include "kernels/philox.h"
 
 typedef uint16_t bf16_t;
+typedef uint16_t f16_t;
 
 PGT_INLINE float
 float_from_bits(uint32_t bits)
@@ -49,6 +50,38 @@ float_to_bf16(float f)
 	uint32_t	nan = (u >> 16) | 0x40u;
 
 	return (bf16_t) (f != f ? nan : rounded);
+}
+
+/*
+ * Moved up by 13 bits, a half is a float 2^112 times too small, subnormal numbers included; infinity and NaN need the
+ * whole exponent.
+ */
+PGT_INLINE float
+f16_to_float(f16_t x)
+{
+	uint32_t	magnitude = (uint32_t) (x & 0x7fffu) << 13;
+	uint32_t	finite = float_bits(float_from_bits(magnitude) * 5192296858534827628530496329220096.0f);
+	uint32_t	special = magnitude | 0x7f800000u;
+
+	return float_from_bits((magnitude >= 0x0f800000u ? special : finite) | (uint32_t) (x & 0x8000u) << 16);
+}
+
+/*
+ * Round to nearest even; infinity from 65520 on; a NaN stays a (quiet) NaN.  Below 2^-14 a half counts in units
+ * of 2^-24, as a float near 0.5 does.
+ */
+PGT_INLINE f16_t
+float_to_f16(float f)
+{
+	uint32_t	u = float_bits(f),
+				a = u & 0x7fffffffu,
+				normal = (a + 0xfffu + ((a >> 13) & 1) - 0x38000000u) >> 13,
+				subnormal = float_bits(float_from_bits(a) + 0.5f) - 0x3f000000u,
+				h = a < 0x38800000u ? subnormal : normal;
+
+	h = a >= 0x47800000u ? 0x7c00u : h;
+	h = a > 0x7f800000u ? 0x7e00u : h;
+	return (f16_t) (h | (u >> 16 & 0x8000u));
 }
 
 /*
@@ -246,27 +279,93 @@ math_act_grad(Activation act, float dy, float saved)
 	return dy;
 }
 
-/* One parameter's SGD step, without and with momentum; first is set at step 1.  Returns the new parameter. */
-PGT_INLINE float
-math_sgd_plain(float p, float g, const SgdArgs *a)
+/* step_begin: see backend.h. */
+PGT_INLINE void
+math_step_begin(StepState *s, float lr, uint64_t dropout_stream)
 {
-	return p - a->lr * (g + a->weight_decay * p);
+	s->lr = lr;
+	s->dropout_stream = dropout_stream;
+	s->grad_multiplier = 1.0f / s->loss_scale;
+	s->skip = 0;
+	s->step++;
+}
+
+/* gradient_check, from the sum of the squares of the gradients as they are, scaled: see backend.h. */
+PGT_INLINE void
+math_gradient_check(StepState *s, double squares, const GradientCheckArgs *a)
+{
+	double		scale = (double) s->loss_scale,
+				norm = sqrt(squares) / scale,
+				clip = (double) a->max_grad_norm / (norm + 1e-6);
+
+	s->grad_norm = norm;
+	s->grad_multiplier = (float) ((a->max_grad_norm > 0.0f && !(clip > 1.0) ? clip : 1.0) / scale);
+	if (!a->dynamic_scale)
+		return;
+	if (!(norm - norm == 0.0))
+	{
+		s->skip = 1;
+		s->step--;
+		s->skipped++;
+		s->loss_scale *= a->backoff_factor;
+		s->good_steps = 0;
+	}
+	else if (++s->good_steps >= a->growth_interval)
+	{
+		/* as PyTorch: not beyond what fp32 can hold */
+		float		grown = s->loss_scale * a->growth_factor;
+
+		s->loss_scale = grown - grown == 0.0f ? grown : s->loss_scale;
+		s->good_steps = 0;
+	}
+}
+
+/* What an SGD step needs that does not depend on the element. */
+typedef struct SgdCoefficients
+{
+	float		lr,
+				grad_multiplier,
+				momentum,
+				weight_decay;
+	int32_t		nesterov;
+	int32_t		first;			/* step 1 */
+} SgdCoefficients;
+
+PGT_INLINE SgdCoefficients
+math_sgd_coefficients(const SgdArgs *a, const StepState *s)
+{
+	SgdCoefficients c;
+
+	c.lr = s->lr;
+	c.grad_multiplier = s->grad_multiplier;
+	c.momentum = a->momentum;
+	c.weight_decay = a->weight_decay;
+	c.nesterov = a->nesterov;
+	c.first = s->step <= 1;
+	return c;
+}
+
+/* One parameter's SGD step, without and with momentum; first is c->first.  Returns the new parameter. */
+PGT_INLINE float
+math_sgd_plain(float p, float g, const SgdCoefficients *c)
+{
+	return p - c->lr * (g * c->grad_multiplier + c->weight_decay * p);
 }
 
 PGT_INLINE float
-math_sgd_momentum(float p, float g, float *buffer, int first, const SgdArgs *a)
+math_sgd_momentum(float p, float g, float *buffer, int first, const SgdCoefficients *c)
 {
-	float		d = g + a->weight_decay * p,
-				b = first ? d : a->momentum * *buffer + d;
+	float		d = g * c->grad_multiplier + c->weight_decay * p,
+				b = first ? d : c->momentum * *buffer + d;
 
 	*buffer = b;
-	return p - a->lr * (a->nesterov ? d + a->momentum * b : b);
+	return p - c->lr * (c->nesterov ? d + c->momentum * b : b);
 }
 
-/* What an Adam step needs that does not depend on the element. */
+/* The same for Adam. */
 typedef struct AdamCoefficients
 {
-	float		beta1,
+	float		grad_multiplier,
 				beta2,
 				one_minus_beta1,
 				one_minus_beta2,
@@ -277,26 +376,25 @@ typedef struct AdamCoefficients
 				shrink;			/* p is multiplied by it first: AdamW */
 } AdamCoefficients;
 
-#if !defined(__CUDA_ARCH__)
-static inline AdamCoefficients
-math_adam_coefficients(const AdamArgs *a)
+PGT_INLINE AdamCoefficients
+math_adam_coefficients(const AdamArgs *a, const StepState *s)
 {
-	double		beta1 = a->beta1,
-				beta2 = a->beta2;
+	double		beta1 = (double) a->beta1,
+				beta2 = (double) a->beta2,
+				step = (double) s->step;
 	AdamCoefficients c;
 
-	c.beta1 = a->beta1;
+	c.grad_multiplier = s->grad_multiplier;
 	c.beta2 = a->beta2;
 	c.one_minus_beta1 = (float) (1.0 - beta1);
 	c.one_minus_beta2 = (float) (1.0 - beta2);
-	c.step_size = (float) (a->lr / (1.0 - pow(beta1, (double) a->step)));
-	c.inv_sqrt_bias2 = (float) (1.0 / sqrt(1.0 - pow(beta2, (double) a->step)));
+	c.step_size = (float) ((double) s->lr / (1.0 - pow(beta1, step)));
+	c.inv_sqrt_bias2 = (float) (1.0 / sqrt(1.0 - pow(beta2, step)));
 	c.eps = a->eps;
 	c.l2 = a->decoupled ? 0.0f : a->weight_decay;
-	c.shrink = a->decoupled ? (float) (1.0 - (double) a->lr * a->weight_decay) : 1.0f;
+	c.shrink = a->decoupled ? (float) (1.0 - (double) s->lr * (double) a->weight_decay) : 1.0f;
 	return c;
 }
-#endif
 
 /* One parameter's Adam step, PyTorch's order of operations.  Returns the new parameter. */
 PGT_INLINE float
@@ -305,7 +403,7 @@ math_adam(float p, float g, float *m, float *v, const AdamCoefficients *c)
 	float		m1,
 				v1;
 
-	g += c->l2 * p;
+	g = g * c->grad_multiplier + c->l2 * p;
 	m1 = *m + c->one_minus_beta1 * (g - *m);
 	v1 = c->beta2 * *v + c->one_minus_beta2 * g * g;
 	*m = m1;

@@ -190,6 +190,7 @@ CREATE FUNCTION train_model(
 	betas float8[] = NULL,
 	eps float8 = NULL,
 	weight_decay float8 = NULL,
+	max_grad_norm float8 = NULL,
 	loss text = NULL,
 	amp text = 'off',
 	device text = 'auto',
@@ -208,6 +209,8 @@ CREATE FUNCTION train_model(
 	OUT device text,
 	OUT "precision" text,
 	OUT effective_batch_size int,
+	OUT steps bigint,
+	OUT skipped_steps bigint,
 	OUT seconds_loading float8,
 	OUT seconds_training float8,
 	OUT rows_per_second float8)
@@ -215,6 +218,21 @@ RETURNS record
 AS 'MODULE_PATHNAME', 'pgt_train_model'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION train_model IS 'train a network on a table or SELECT and store it as a new version of the model';
+
+CREATE FUNCTION train_devices(
+	OUT device text,
+	OUT name text,
+	OUT memory bigint,
+	OUT memory_free bigint,
+	OUT compute_capability text,
+	OUT bf16 boolean,
+	OUT fp16 boolean,
+	OUT libraries text,
+	OUT reason text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pgt_train_devices'
+LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000 ROWS 2;
+COMMENT ON FUNCTION train_devices IS 'the devices that can train here, or the reason why no GPU can';
 
 -- Scoring.  Never IMMUTABLE: a model may be trained or deployed anew.  The cost is what a small network takes, so
 -- that large scans are planned in parallel.
