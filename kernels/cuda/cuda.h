@@ -80,7 +80,7 @@ struct Backend
 		void	   *data;
 		size_t		bytes;
 	}			workspace[WORKSPACE_COUNT];
-	char	   *staging;		/* STAGING_SLOTS of STAGING_BYTES, then a DataError; made at the first use */
+	char	   *staging;		/* STAGING_SLOTS of STAGING_BYTES, then a DataError */
 	StagingSlot slot[STAGING_SLOTS];
 	int			next_slot;
 	DataError  *data_error;
@@ -89,14 +89,13 @@ struct Backend
 	int			graphs;			/* that live */
 	Retired    *retired;
 	cublasLtHandle_t blas;
-	struct MatmulPlan *matmul_plans;
+	struct MatmulPlans *matmul;	/* by shape: matmul.c */
 	struct Dnn *dnn;			/* cuDNN, opened at the first convolution */
 	int			dnn_missing;	/* it could not be opened: own kernels do its work */
 };
 
 /* At least bytes of memory with undefined content.  Fails while recording if it would have to grow. */
 extern Status cuda_workspace(Backend *be, Workspace which, size_t bytes, void **out, Error *err);
-extern void cuda_free_retired(Backend *be);
 
 /* Turn a failure of the CUDA runtime into a Status; call is what failed. */
 extern Status cuda_failed(cudaError_t error, const char *call, Error *err);

@@ -1,5 +1,5 @@
 /*
- * ops.h - the operations of the CUDA backend, as backend.h describes them; backend.c puts them into the table.
+ * ops.h - the operations of the CUDA backend, which backend.c puts into the table.
  */
 #ifndef PGT_CUDA_OPS_H
 #define PGT_CUDA_OPS_H
@@ -11,10 +11,6 @@ extern "C"
 {
 #endif
 
-extern Status op_count(int32_t *devices, Error *err);
-extern Status op_open(const OpenOptions *options, Backend **out, Error *err);
-extern void op_close(Backend *be);
-extern void op_info(const Backend *be, DeviceInfo *info);
 extern Status op_memory_free(Backend *be, size_t *bytes, Error *err);
 extern Status op_alloc(Backend *be, size_t bytes, void **out, Error *err);
 extern void op_free(Backend *be, void *ptr, size_t bytes);
