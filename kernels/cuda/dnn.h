@@ -2,7 +2,8 @@
  * dnn.h - convolutions by cuDNN.
  *
  * cuDNN is opened at the first convolution and may be missing: then, and where it has no plan for a shape, conv.cu does
- * the work.
+ * the work.  All tensors of a convolution are of one type, also the bias and dw: cuDNN has no plans with fp32 among lower
+ * precision.
  */
 #ifndef PGT_CUDA_DNN_H
 #define PGT_CUDA_DNN_H
@@ -14,6 +15,8 @@ extern "C"
 {
 #endif
 
+struct DnnPlan;
+
 typedef enum DnnOperation
 {
 	DNN_FORWARD,				/* y = act(x * w + b) */
@@ -21,13 +24,13 @@ typedef enum DnnOperation
 	DNN_BACKWARD_WEIGHT			/* dw from dy and x */
 } DnnOperation;
 
-/* A convolution, without its tensors. */
+/* A convolution, without its tensors; all that a plan depends on. */
 typedef struct DnnConvolution
 {
-	DnnOperation operation;
+	uint64_t	n;
 	Conv2dShape shape;
-	size_t		n;
-	DType		dtype;			/* dw is always fp32 */
+	int32_t		operation;		/* DnnOperation */
+	int32_t		dtype;
 	int32_t		bias,			/* forward: b is added */
 				relu;			/* forward: and negative sums are zeroed */
 } DnnConvolution;
@@ -37,12 +40,11 @@ typedef struct DnnTensors
 {
 	const void *x,
 			   *w,
-			   *y;
-	const float *b;
+			   *y,
+			   *b;
 } DnnTensors;
 
-/* Whether there is a plan, which *plan then is; without one it is NULL, and own kernels have to do it. */
-struct DnnPlan;
+/* *plan is the plan for a convolution with these tensors, or NULL: own kernels have to do it. */
 extern Status dnn_plan(Backend *be, const DnnConvolution *convolution, const DnnTensors *tensors,
 					   struct DnnPlan **plan, Error *err);
 extern Status dnn_run(Backend *be, struct DnnPlan *plan, const DnnTensors *tensors, Error *err);

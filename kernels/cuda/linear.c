@@ -20,7 +20,7 @@ Status
 op_linear_fwd(Backend *be, size_t m, size_t n, size_t k, const void *x, const void *w, const float *b, Activation act,
 			  void *y, DType dtype, DType out, Error *err)
 {
-	Product		product = {m, n, k, 0, 1, dtype, out, 0.0f, 0};
+	Product		product = {m, n, k, 0, 1, dtype, out, 0.0f, 0, 0};
 	int			fused = (act == ACT_NONE || act == ACT_RELU) && (b == NULL || out == DTYPE_F32);
 	void	   *sum = y;
 
@@ -45,7 +45,7 @@ Status
 op_linear_bwd_data(Backend *be, size_t m, size_t n, size_t k, const void *dy, const void *w, void *dx, DType dtype,
 				   Error *err)
 {
-	Product		product = {m, k, n, 0, 0, dtype, dtype, 0.0f, 0};
+	Product		product = {m, k, n, 0, 0, dtype, dtype, 0.0f, 0, 0};
 
 	TRY(check_linear(dtype, dtype, err));
 	return matmul(be, &product, dy, w, NULL, dx, err);
@@ -55,9 +55,20 @@ Status
 op_linear_bwd_weight(Backend *be, size_t m, size_t n, size_t k, const void *dy, const void *x, float *dw, float *db,
 					 float beta, DType dtype, Error *err)
 {
-	Product		product = {n, k, m, 1, 0, dtype, DTYPE_F32, beta, 0};
+	Product		product = {n, k, m, 1, 0, dtype, DTYPE_F32, beta, 0, 0};
 
 	TRY(check_linear(dtype, dtype, err));
+	/* A fused sum cannot add to what is there. */
+	if (db != NULL && beta == 0.0f)
+	{
+		Status		status;
+
+		product.sums = 1;
+		status = matmul(be, &product, dy, x, db, dw, err);
+		if (status != STATUS_UNSUPPORTED)
+			return status;
+		product.sums = 0;
+	}
 	TRY(matmul(be, &product, dy, x, NULL, dw, err));
 	if (db != NULL)
 		TRY(column_sums(be, m, n, dy, db, beta, dtype, err));

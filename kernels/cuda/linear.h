@@ -25,11 +25,15 @@ typedef struct Product
 	DType		in,				/* of a and b */
 				out;			/* of c */
 	float		beta;			/* 0 or 1 */
-	int32_t		relu;
+	int32_t		relu;			/* negative results are zeroed */
+	int32_t		sums;			/* the sums of the rows of op(a) are wanted, too */
 } Product;
 
-/* bias (columns) is fp32, and out must be, too; or NULL. */
-extern Status matmul(Backend *be, const Product *product, const void *a, const void *b, const float *bias, void *c,
+/*
+ * vector is a bias (columns) to add, fp32 as out must be then, or NULL.  With sums it is where they go (rows) instead, and
+ * STATUS_UNSUPPORTED says that they must be made otherwise: then nothing was done.
+ */
+extern Status matmul(Backend *be, const Product *product, const void *a, const void *b, const float *vector, void *c,
 					 Error *err);
 extern Status matmul_open(Backend *be, Error *err);
 extern void matmul_close(Backend *be);

@@ -45,6 +45,7 @@ typedef struct MatmulPlan
 				c;
 	cublasLtMatmulAlgo_t algorithm;
 	size_t		workspace_bytes;
+	int			missing;		/* cuBLASLt has no algorithm */
 	struct MatmulPlan *next;
 } MatmulPlan;
 
@@ -123,7 +124,7 @@ alignment_of(const void *p)
 }
 
 static MatmulKey
-key_of(const Product *p, const void *a, const void *b, const float *bias, const void *c)
+key_of(const Product *p, const void *a, const void *b, const float *vector, const void *c)
 {
 	MatmulKey	key;
 
@@ -136,7 +137,10 @@ key_of(const Product *p, const void *a, const void *b, const float *bias, const 
 	key.in = (int32_t) p->in;
 	key.out = (int32_t) p->out;
 	key.accumulate = p->beta != 0.0f;
-	if (bias != NULL)
+	/* In columns our a comes second. */
+	if (p->sums)
+		key.epilogue = CUBLASLT_EPILOGUE_BGRADB;
+	else if (vector != NULL)
 		key.epilogue = p->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
 	else
 		key.epilogue = p->relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
@@ -182,6 +186,7 @@ choose_algorithm(Backend *be, MatmulPlan *plan, cublasLtMatmulPreference_t prefe
 				align_b = (uint32_t) key->align_a,
 				align_c = (uint32_t) key->align_c;
 	cublasLtMatmulHeuristicResult_t result;
+	cublasStatus_t status;
 	int			found = 0;
 
 	BLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
@@ -194,10 +199,15 @@ choose_algorithm(Backend *be, MatmulPlan *plan, cublasLtMatmulPreference_t prefe
 												  sizeof(align_c)));
 	BLAS_TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align_c,
 												  sizeof(align_c)));
-	BLAS_TRY(cublasLtMatmulAlgoGetHeuristic(be->blas, plan->operation, plan->a, plan->b, plan->c, plan->c, preference,
-											1, &result, &found));
+	status = cublasLtMatmulAlgoGetHeuristic(be->blas, plan->operation, plan->a, plan->b, plan->c, plan->c, preference,
+											1, &result, &found);
+	if (status != CUBLAS_STATUS_NOT_SUPPORTED)
+		BLAS_TRY(status);
 	if (found < 1)
-		return blas_failed(CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmulAlgoGetHeuristic", err);
+	{
+		plan->missing = 1;
+		return STATUS_OK;
+	}
 	plan->algorithm = result.algo;
 	plan->workspace_bytes = result.workspaceSize;
 	return STATUS_OK;
@@ -267,19 +277,23 @@ find_plan(Backend *be, const MatmulKey *key, MatmulPlan **out, Error *err)
 }
 
 Status
-matmul(Backend *be, const Product *product, const void *a, const void *b, const float *bias, void *c, Error *err)
+matmul(Backend *be, const Product *product, const void *a, const void *b, const float *vector, void *c, Error *err)
 {
-	MatmulKey	key = key_of(product, a, b, bias, c);
-	MatmulPlan *plan;
+	MatmulKey	key = key_of(product, a, b, vector, c);
+	MatmulPlan *plan = NULL;
 	void	   *workspace;
 	float		alpha = 1.0f,
 				beta = product->beta;
 
 	TRY(find_plan(be, &key, &plan, err));
+	if (plan->missing && product->sums)
+		return STATUS_UNSUPPORTED;
+	if (plan->missing)
+		return blas_failed(CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmulAlgoGetHeuristic", err);
 	TRY(cuda_workspace(be, WORKSPACE_LIBRARY, plan->workspace_bytes, &workspace, err));
-	if (bias != NULL)
-		BLAS_TRY(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-												sizeof(bias)));
+	if (vector != NULL)
+		BLAS_TRY(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector,
+												sizeof(vector)));
 	BLAS_TRY(cublasLtMatmul(be->blas, plan->operation, &alpha, b, plan->a, a, plan->b, &beta, c, plan->c, c, plan->c,
 							&plan->algorithm, workspace, plan->workspace_bytes, be->stream));
 	return STATUS_OK;
