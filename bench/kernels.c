@@ -193,7 +193,8 @@ finish(const char *network, size_t parameters, LossKind kind, size_t m, size_t c
 			   *logits,
 			   *targets,
 			   *sums;
-	AdamArgs	args = {1e-3f, 0.9f, 0.999f, 1e-8f, 0, 0, 10};
+	AdamArgs	args = {0.9f, 0.999f, 1e-8f, 0, 0};
+	StepState	state = {.lr = 1e-3f,.loss_scale = 1,.grad_multiplier = 1,.step = 10};
 
 	dtype = DTYPE_F32;
 	p = tensor(parameters);
@@ -206,9 +207,9 @@ finish(const char *network, size_t parameters, LossKind kind, size_t m, size_t c
 	ops->zero(be, targets, m * c * 4, &error);
 	ops->zero(be, v, parameters * 4, &error);
 	TIME("loss", 0, 8.0 * (double) (m * c),
-		 ops->loss(be, kind, m, c, logits, targets, 1.0f / (float) m, logits, dtype, sums, &error));
+		 ops->loss(be, kind, m, c, logits, targets, 1.0f / (float) m, NULL, logits, dtype, sums, &error));
 	TIME("adam", 0, 28.0 * (double) parameters,
-		 ops->adam_step(be, parameters, p, g, mm, v, &args, NULL, DTYPE_F32, &error));
+		 ops->adam_step(be, parameters, p, g, mm, v, &args, &state, NULL, DTYPE_F32, &error));
 	dtype = saved;
 	ops->free(be, p, parameters * 4);
 	ops->free(be, g, parameters * 4);
@@ -226,8 +227,8 @@ dropout(size_t n)
 {
 	void	   *x = tensor(n);
 
-	TIME("dropout", 0, 8.0 * (double) n, ops->dropout(be, n, 0.5f, 1, 2, x, x, dtype, &error));
-	TIME("dropout backward", 0, 8.0 * (double) n, ops->dropout(be, n, 0.5f, 1, 2, x, x, dtype, &error));
+	TIME("dropout", 0, 8.0 * (double) n, ops->dropout(be, n, 0.5f, 1, 2, NULL, x, x, dtype, &error));
+	TIME("dropout backward", 0, 8.0 * (double) n, ops->dropout(be, n, 0.5f, 1, 2, NULL, x, x, dtype, &error));
 	ops->free(be, x, n * 4);
 }
 
@@ -258,7 +259,7 @@ main(int argc, char **argv)
 	if (optind < argc)
 		filter = argv[optind];
 	ops = cpu_backend();
-	if (ops->open(0, threads, &be, &error) != STATUS_OK)
+	if (ops->open(&(OpenOptions) {.threads = threads}, &be, &error) != STATUS_OK)
 	{
 		fprintf(stderr, "%s\n", error.message);
 		return 1;

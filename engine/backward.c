@@ -64,7 +64,7 @@ backward_op(Network *net, const Op *op, size_t rows, uint64_t seed, uint64_t mic
 								dx, dtype, err);
 		case OP_DROPOUT:
 			return ops->dropout(be, rows * op->width, layer->p, seed, STREAM_DROPOUT(micro_batch, op->layer),
-								dy, dx, dtype, err);
+								net->step, dy, dx, dtype, err);
 		case OP_RESIDUAL_BEGIN:
 			return ops->add(be, rows * op->width, dy, buffer_at(net, op->dskip), dx, dtype, err);
 		case OP_RESIDUAL_END:

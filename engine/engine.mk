@@ -2,11 +2,12 @@
 # sets BUILD, WARNINGS and SANITIZE, after kernels/kernels.mk, which makes the archives of operations.
 
 ENGINE_CFLAGS = -std=gnu11 -O2 -g $(WARNINGS) -I. -MMD -MP
-ENGINE_LIBS = $(PGT_CPU_ENGINE_LIBS) -lpthread
+ENGINE_LIBS = $(PGT_CPU_ENGINE_LIBS) -lpthread -ldl
 
 # What scoring needs, and what training adds.
 ENGINE_MODEL_SOURCES = layers.c tensors.c program.c network.c model.c
-ENGINE_TRAIN_SOURCES = backward.c optimizer.c shuffle.c dataset.c split.c train.c protocol.c session.c
+ENGINE_TRAIN_SOURCES = backward.c optimizer.c shuffle.c dataset.c split.c device_data.c train_spec.c train.c protocol.c \
+	devices.c session.c
 ENGINE_SOURCES = $(ENGINE_MODEL_SOURCES) $(ENGINE_TRAIN_SOURCES)
 
 # test_scoring links the module's archives, test_engine the rest.

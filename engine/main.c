@@ -1,8 +1,8 @@
 /*
  * main.c - pg_train_engine: the process that trains.
  *
- * A PostgreSQL backend starts it with the control socket as descriptor 3 and the ring as descriptor 4.  By
- * hand: pg_train_engine --version.
+ * A PostgreSQL backend starts it with the control socket as descriptor 3 and the ring as descriptor 4: see
+ * protocol.h.  By hand: pg_train_engine --version.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/devices.h"
 #include "engine/session.h"
 
 #ifndef PG_TRAIN_VERSION
@@ -155,33 +156,29 @@ thread_count(int32_t *threads, Error *err)
 }
 
 static Status
-open_device(const BackendOps **ops, Backend **be, Error *err)
+open_device(const char *name, bool tf32, OpenDevice *device, Error *err)
 {
 	int32_t		threads;
 
-	*ops = cpu_backend();
-	if ((*ops)->abi_version != BACKEND_ABI_VERSION)
-		return error_set(err, STATUS_INTERNAL, "the backend \"%s\" is of another build", (*ops)->name);
 	TRY(thread_count(&threads, err));
-	return (*ops)->open(0, threads, be, err);
+	return device_open(name, threads, tf32, device, err);
 }
 
 static int
 print_version(void)
 {
-	const BackendOps *ops;
-	Backend    *be;
+	OpenDevice	device;
 	DeviceInfo	info;
 	Error		err;
 
-	if (open_device(&ops, &be, &err) != STATUS_OK)
+	if (open_device("cpu", false, &device, &err) != STATUS_OK)
 	{
 		fprintf(stderr, "pg_train_engine: %s\n", err.message);
 		return 1;
 	}
 	memset(&info, 0, sizeof(info));
-	ops->info(be, &info);
-	ops->close(be);
+	device.ops->info(device.be, &info);
+	device.ops->close(device.be);
 	printf("pg_train_engine %s\n", PG_TRAIN_VERSION);
 	printf("protocol %d, backend interface %d\n", PROTOCOL_VERSION, BACKEND_ABI_VERSION);
 	printf("device %s, threads %d, bf16 %s\n", info.name, info.threads, info.bf16 ? "native" : "emulated");
@@ -189,33 +186,68 @@ print_version(void)
 	return 0;
 }
 
-static Status
-serve(Error *err)
+typedef struct Arguments
 {
-	const BackendOps *ops;
-	Backend    *be;
+	bool		version;
+	bool		devices;
+	const char *device;
+	bool		tf32;
+} Arguments;
+
+static bool
+parse_arguments(int argc, char **argv, Arguments *arguments)
+{
+	int			i;
+
+	*arguments = (Arguments) {.device = "cpu"};
+	for (i = 1; i < argc; i++)
+	{
+		if (strcmp(argv[i], "--version") == 0)
+			arguments->version = true;
+		else if (strcmp(argv[i], "--devices") == 0)
+			arguments->devices = true;
+		else if (strcmp(argv[i], "--tf32") == 0)
+			arguments->tf32 = true;
+		else if (strncmp(argv[i], "--device=", 9) == 0)
+			arguments->device = argv[i] + 9;
+		else
+			return false;
+	}
+	return true;
+}
+
+static Status
+serve(const Arguments *arguments, Error *err)
+{
+	OpenDevice	device;
 	Status		status;
 
 	TRY(start_watcher(err));
-	TRY(open_device(&ops, &be, err));
-	status = session_run(ENGINE_SOCKET_FD, ENGINE_RING_FD, ops, be, result_follows, err);
-	ops->close(be);
+	if (arguments->devices)
+	{
+		result_follows();
+		return devices_send(ENGINE_SOCKET_FD, err);
+	}
+	TRY(open_device(arguments->device, arguments->tf32, &device, err));
+	status = session_run(ENGINE_SOCKET_FD, ENGINE_RING_FD, &device, result_follows, err);
+	device.ops->close(device.be);
 	return status;
 }
 
 int
 main(int argc, char **argv)
 {
+	Arguments	arguments;
 	struct stat st;
 	Error		err;
 
-	if (argc == 2 && strcmp(argv[1], "--version") == 0)
-		return print_version();
-	if (argc > 1)
+	if (!parse_arguments(argc, argv, &arguments))
 	{
-		fprintf(stderr, "usage: pg_train_engine [--version]\n");
+		fprintf(stderr, "usage: pg_train_engine [--version | --devices | --device=NAME [--tf32]]\n");
 		return 2;
 	}
+	if (arguments.version)
+		return print_version();
 	if (fstat(ENGINE_SOCKET_FD, &st) != 0 || !S_ISSOCK(st.st_mode))
 	{
 		fprintf(stderr, "pg_train_engine: descriptor %d is not a socket\n"
@@ -224,7 +256,7 @@ main(int argc, char **argv)
 	}
 	settle_process();
 	memset(&err, 0, sizeof(err));
-	if (serve(&err) == STATUS_OK)
+	if (serve(&arguments, &err) == STATUS_OK)
 		return 0;
 	/* if the other end is gone there is nobody to tell */
 	frame_send(ENGINE_SOCKET_FD, MSG_ERROR, &err, sizeof(err), NULL);

@@ -90,7 +90,7 @@ model_create(const LayerSpec *layers, int32_t nlayers, RowShape input, size_t ma
 	model->ops = cpu_backend();
 	model->input = input;
 	model->max_rows = max_rows;
-	status = model->ops->open(0, 1, &model->be, err);
+	status = model->ops->open(&(OpenOptions) {.threads = 1}, &model->be, err);
 	if (status == STATUS_OK)
 		status = network_create(model->ops, model->be, layers, nlayers, input, max_rows, DTYPE_F32, 0,
 								&model->net, err);

@@ -3,6 +3,7 @@
  */
 #include "engine/network.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,21 +31,50 @@ arena_free(Network *net, void *memory, size_t bytes)
 		net->ops->free(net->be, memory, bytes);
 }
 
+/*
+ * Memory that training can have: all of the machine's for the CPU, since what others hold now they may give back,
+ * what is free of another device's.
+ */
+static Status
+memory_limit(const Network *net, double *have, Error *err)
+{
+	DeviceInfo	info;
+	size_t		bytes;
+
+	net->ops->info(net->be, &info);
+	if (!info.asynchronous)
+	{
+		*have = (double) sysconf(_SC_PHYS_PAGES) * (double) sysconf(_SC_PAGESIZE);
+		return STATUS_OK;
+	}
+	TRY(net->ops->memory_free(net->be, &bytes, err));
+	*have = (double) bytes;
+	return STATUS_OK;
+}
+
 /* Say so before the kernel kills the process for it.  Two optimizer states are counted in. */
 static Status
 check_memory(const Network *net, Error *err)
 {
-	double		have = (double) sysconf(_SC_PHYS_PAGES) * (double) sysconf(_SC_PAGESIZE);
 	double		parameters = 4 * sizeof(float) * (double) net->tensors.parameter_elements;
 	double		activations = (double) net->program.arena_bytes;
+	double		have,
+				rows;
 
+	TRY(memory_limit(net, &have, err));
 	if (parameters + activations <= have)
 		return STATUS_OK;
 	error_set(err, STATUS_NO_MEMORY, "training needs %.0f MB, more than this machine's memory of %.0f MB",
 			  (parameters + activations) / 1048576, have / 1048576);
 	error_detail(err, "Parameters, gradients and optimizer state take %.0f MB, activations of a batch %.0f MB.",
 				 parameters / 1048576, activations / 1048576);
-	error_hint(err, "Use a smaller batch_size (with accumulation_steps for the same effective batch) or a smaller architecture.");
+	/* activations grow with the rows; a tenth is left for what the device needs besides */
+	rows = floor((0.9 * have - parameters) / (activations / (double) net->max_rows)) - 1;
+	if (rows >= 1)
+		error_hint(err, "Use a batch_size of at most %.0f (with accumulation_steps for the same effective batch) or a smaller architecture.",
+				   rows);
+	else
+		error_hint(err, "Use a smaller architecture.");
 	return STATUS_NO_MEMORY;
 }
 
@@ -63,7 +93,13 @@ network_build(Network *net, RowShape input, int flags, Error *err)
 	parameter_bytes = net->tensors.parameter_elements * sizeof(float);
 	TRY(arena_alloc(net, parameter_bytes, &net->parameters, err));
 	if (flags & PROGRAM_TRAINING)
+	{
+		StepState	start = {.loss_scale = 1,.grad_multiplier = 1};
+
 		TRY(arena_alloc(net, parameter_bytes, &net->gradients, err));
+		TRY(arena_alloc(net, sizeof(start), &net->step, err));
+		TRY(net->ops->copy_in(net->be, net->step, &start, sizeof(start), err));
+	}
 	if (net->dtype != DTYPE_F32)
 		TRY(arena_alloc(net, parameter_bytes / 2, &net->shadow, err));
 	TRY(arena_alloc(net, net->tensors.statistic_elements * sizeof(float), &net->statistics, err));
@@ -121,6 +157,7 @@ network_free(Network *net)
 	parameter_bytes = net->tensors.parameter_elements * sizeof(float);
 	arena_free(net, net->parameters, parameter_bytes);
 	arena_free(net, net->gradients, parameter_bytes);
+	arena_free(net, net->step, sizeof(StepState));
 	arena_free(net, net->shadow, parameter_bytes / 2);
 	arena_free(net, net->statistics, net->tensors.statistic_elements * sizeof(float));
 	arena_free(net, net->activations, net->program.arena_bytes);
@@ -129,6 +166,12 @@ network_free(Network *net)
 	free(net->shapes);
 	free(net->layers);
 	free(net);
+}
+
+uint64_t
+network_dropout_stream(uint64_t micro_batch)
+{
+	return STREAM_DROPOUT(micro_batch, 0) - STREAM_DROPOUT(0, 0);
 }
 
 size_t
@@ -308,7 +351,7 @@ forward_op(Network *net, const Op *op, size_t rows, bool training, uint64_t seed
 		case OP_DROPOUT:
 			if (training)
 				return ops->dropout(be, rows * op->width, layer->p, seed, STREAM_DROPOUT(micro_batch, op->layer),
-									x, y, dtype, err);
+									net->step, x, y, dtype, err);
 			return x == y ? STATUS_OK : ops->copy(be, y, x, rows * op->width * dtype_size(dtype), err);
 		case OP_RESIDUAL_BEGIN:
 			return STATUS_OK;

@@ -2,8 +2,8 @@
  * network.h - a network on a device: parameters, gradients and activations in one arena each, forward and
  * backward pass.
  *
- * The network talks to its device through BackendOps only.  In bf16 activations are bf16 and operations read a
- * bf16 shadow of the parameters; logits, losses, norm statistics, gradients and the parameters proper stay
+ * The network talks to its device through BackendOps only.  In bf16 and fp16 activations are of that type and
+ * operations read a shadow of the parameters in it; logits, losses, norm statistics, gradients and the parameters proper stay
  * fp32, as under torch.autocast.
  */
 #ifndef PGT_NETWORK_H
@@ -24,9 +24,10 @@ typedef struct Network
 	DType		dtype;			/* of activations */
 	float	   *parameters;		/* device, tensors.parameter_elements */
 	float	   *gradients;		/* the same; NULL: made for scoring */
-	void	   *shadow;			/* the same, in bf16; NULL in fp32 */
+	void	   *shadow;			/* the same, in dtype; NULL in fp32 */
 	float	   *statistics;		/* device, tensors.statistic_elements; NULL: no batch norm */
 	char	   *activations;	/* device, program.arena_bytes */
+	StepState  *step;			/* device; NULL: made for scoring */
 } Network;
 
 /* Batches have at most max_rows rows.  flags: ProgramFlags. */
@@ -49,7 +50,10 @@ extern void *network_dlogits(Network *net); /* (rows, outputs) dtype */
 
 /* Evaluation: running statistics, no dropout. */
 extern Status network_eval(Network *net, size_t rows, Error *err);
-/* Training; seed and micro_batch choose the dropout masks. */
+/*
+ * Training; seed and micro_batch choose the dropout masks, micro_batch counted from that of the step's
+ * dropout_stream.
+ */
 extern Status network_forward(Network *net, size_t rows, uint64_t seed, uint64_t micro_batch, Error *err);
 /*
  * After network_forward of the same rows, with dlogits filled: gradients = beta gradients + those of this
@@ -57,6 +61,8 @@ extern Status network_forward(Network *net, size_t rows, uint64_t seed, uint64_t
  */
 extern Status network_backward(Network *net, size_t rows, uint64_t seed, uint64_t micro_batch, float beta,
 							   Error *err);
+/* The stream that a step whose first micro-batch is micro_batch gives to step_begin. */
+extern uint64_t network_dropout_stream(uint64_t micro_batch);
 /* Device memory it holds, activations included. */
 extern size_t network_bytes(const Network *net);
 

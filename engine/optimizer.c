@@ -5,6 +5,12 @@
 
 #include <string.h>
 
+/* Dynamic loss scaling, as torch.amp.GradScaler begins. */
+#define SCALE_START 65536.0f
+#define SCALE_GROWTH 2.0f
+#define SCALE_BACKOFF 0.5f
+#define SCALE_GROWTH_INTERVAL 2000
+
 static size_t
 state_bytes(const Optimizer *opt)
 {
@@ -20,7 +26,7 @@ optimizer_create(Network *net, const TrainSpec *spec, Optimizer *opt, Error *err
 	memset(opt, 0, sizeof(*opt));
 	opt->net = net;
 	opt->kind = spec->optimizer;
-	opt->sgd.lr = opt->adam.lr = spec->learning_rate;
+	opt->learning_rate = spec->learning_rate;
 	opt->sgd.weight_decay = opt->adam.weight_decay = spec->weight_decay;
 	opt->sgd.momentum = spec->momentum;
 	opt->sgd.nesterov = spec->nesterov;
@@ -28,7 +34,22 @@ optimizer_create(Network *net, const TrainSpec *spec, Optimizer *opt, Error *err
 	opt->adam.beta2 = spec->beta2;
 	opt->adam.eps = spec->eps;
 	opt->adam.decoupled = spec->optimizer == OPTIMIZER_ADAMW;
-	if (opt->kind != OPTIMIZER_SGD || spec->momentum > 0)
+	opt->check_args = (GradientCheckArgs)
+	{
+		.max_grad_norm = spec->max_grad_norm,
+		.dynamic_scale = net->dtype == DTYPE_F16,
+		.growth_factor = SCALE_GROWTH,
+		.backoff_factor = SCALE_BACKOFF,
+		.growth_interval = SCALE_GROWTH_INTERVAL
+	};
+	opt->check = opt->check_args.dynamic_scale || spec->max_grad_norm > 0;
+	if (opt->check_args.dynamic_scale)
+	{
+		StepState	start = {.loss_scale = SCALE_START,.grad_multiplier = 1 / SCALE_START};
+
+		status = net->ops->copy_in(net->be, net->step, &start, sizeof(start), err);
+	}
+	if (status == STATUS_OK && (opt->kind != OPTIMIZER_SGD || spec->momentum > 0))
 	{
 		status = net->ops->alloc(net->be, state_bytes(opt), &state, err);
 		if (status == STATUS_OK)
@@ -56,19 +77,23 @@ optimizer_free(Optimizer *opt)
 }
 
 Status
+optimizer_begin(Optimizer *opt, uint64_t micro_batch, Error *err)
+{
+	return opt->net->ops->step_begin(opt->net->be, opt->net->step, opt->learning_rate,
+									 network_dropout_stream(micro_batch), err);
+}
+
+Status
 optimizer_step(Optimizer *opt, Error *err)
 {
 	Network    *net = opt->net;
 	size_t		n = net->tensors.parameter_elements;
 
-	opt->step++;
+	if (opt->check)
+		TRY(net->ops->gradient_check(net->be, n, net->gradients, net->step, &opt->check_args, err));
 	if (opt->kind == OPTIMIZER_SGD)
-	{
-		opt->sgd.step = opt->step;
-		return net->ops->sgd_step(net->be, n, net->parameters, net->gradients, opt->first, &opt->sgd,
+		return net->ops->sgd_step(net->be, n, net->parameters, net->gradients, opt->first, &opt->sgd, net->step,
 								  net->shadow, net->dtype, err);
-	}
-	opt->adam.step = opt->step;
 	return net->ops->adam_step(net->be, n, net->parameters, net->gradients, opt->first, opt->second, &opt->adam,
-							   net->shadow, net->dtype, err);
+							   net->step, net->shadow, net->dtype, err);
 }

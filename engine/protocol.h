@@ -4,7 +4,10 @@
  * A SOCK_STREAM socketpair carries frames: a FrameHeader, then length bytes.  Both ends run on the same
  * machine and come from the same build; EngineHello refuses anything else.  The engine is started as
  *
- *     pg_train_engine        with the socket as descriptor 3 and the ring's memfd as descriptor 4
+ *     pg_train_engine --device=NAME [--tf32]
+ *     pg_train_engine --devices           sends one frame, MSG_DEVICES with a DeviceList, and ends
+ *
+ * with the socket as descriptor 3 and the ring's memfd as descriptor 4.  NAME is as device_open() takes it.
  *
  * The ring's memfd is created empty and sized by the backend before MSG_LOAD, when the record's size is
  * known; the engine maps it then.  A run, B = backend, E = engine:
@@ -35,12 +38,13 @@
 
 #include "engine/spec.h"
 
-#define PROTOCOL_VERSION 1
+#define PROTOCOL_VERSION 2
 #define ENGINE_SOCKET_FD 3
 #define ENGINE_RING_FD 4
 #define MAX_FRAME_BYTES ((uint32_t) 16 << 20)
 #define MAX_DATA_BYTES ((uint32_t) 1 << 20)
 #define MAX_TENSOR_DIMS 4
+#define MAX_LISTED_DEVICES 33	/* the CPU and 32 GPUs */
 
 typedef enum MessageType
 {
@@ -55,7 +59,8 @@ typedef enum MessageType
 	MSG_TENSOR,
 	MSG_DATA,
 	MSG_RESULT,
-	MSG_ERROR
+	MSG_ERROR,
+	MSG_DEVICES
 } MessageType;
 
 typedef struct FrameHeader
@@ -71,7 +76,23 @@ typedef struct EngineHello
 	uint32_t	trainspec_bytes;	/* sizeof(TrainSpec) + sizeof(LayerSpec): a build check */
 	int32_t		pid;
 	DeviceInfo	device;
+	Error		fallback;		/* why "auto" took the CPU, or STATUS_OK */
 } EngineHello;
+
+typedef struct ListedDevice
+{
+	char		name[16];		/* as train_model's device option takes it */
+	DeviceInfo	info;
+	uint64_t	memory_free_bytes;
+} ListedDevice;
+
+typedef struct DeviceList
+{
+	int32_t		count;
+	int32_t		padding;
+	Error		no_cuda;		/* why no GPU is listed, or not all of them; or STATUS_OK */
+	ListedDevice devices[MAX_LISTED_DEVICES];
+} DeviceList;
 
 typedef enum SplitKind
 {

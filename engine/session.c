@@ -22,8 +22,7 @@ typedef struct Session
 {
 	int			socket_fd;
 	int			ring_fd;
-	const BackendOps *ops;
-	Backend    *be;
+	const OpenDevice *device;
 	char	   *ring;			/* mapped read-only */
 	size_t		ring_bytes;
 	uint32_t	slots;
@@ -67,10 +66,11 @@ send_hello(Session *s, Error *err)
 
 	memset(&hello, 0, sizeof(hello));
 	hello.protocol_version = PROTOCOL_VERSION;
-	hello.backend_abi_version = s->ops->abi_version;
+	hello.backend_abi_version = s->device->ops->abi_version;
 	hello.trainspec_bytes = sizeof(TrainSpec) + sizeof(LayerSpec);
 	hello.pid = getpid();
-	s->ops->info(s->be, &hello.device);
+	s->device->ops->info(s->device->be, &hello.device);
+	hello.fallback = s->device->fallback;
 	return frame_send(s->socket_fd, MSG_HELLO, &hello, sizeof(hello), err);
 }
 
@@ -196,14 +196,14 @@ handle_train(Session *s, const void *data, size_t bytes, TrainResult *result, Er
 		bytes != sizeof(TrainSpec) + spec->nlayers * sizeof(LayerSpec))
 		return bad_length("TRAIN", bytes, err);
 	epochs = spec->epochs;
-	TRY(trainer_create(s->ops, s->be, s->dataset, spec, &s->trainer, err));
+	TRY(trainer_create(s->device->ops, s->device->be, s->dataset, spec, &s->trainer, err));
 	memset(result, 0, sizeof(*result));
 	while (epochs-- > 0)
 	{
 		TRY(trainer_epoch(s->trainer, &result->last, err));
 		TRY(frame_send(s->socket_fd, MSG_EPOCH, &result->last, sizeof(EpochReport), err));
 	}
-	result->steps = trainer_steps(s->trainer);
+	TRY(trainer_steps(s->trainer, &result->steps, &result->skipped_steps, err));
 	result->seconds = now() - start;
 	result->parameters = trainer_network(s->trainer)->tensors.parameters;
 	return STATUS_OK;
@@ -287,9 +287,9 @@ run(Session *s, void (*on_result) (void), Error *err)
 }
 
 Status
-session_run(int socket_fd, int ring_fd, const BackendOps *ops, Backend *be, void (*on_result) (void), Error *err)
+session_run(int socket_fd, int ring_fd, const OpenDevice *device, void (*on_result) (void), Error *err)
 {
-	Session		s = {.socket_fd = socket_fd,.ring_fd = ring_fd,.ops = ops,.be = be};
+	Session		s = {.socket_fd = socket_fd,.ring_fd = ring_fd,.device = device};
 	Status		status = run(&s, on_result, err);
 
 	trainer_free(s.trainer);

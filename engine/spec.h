@@ -111,17 +111,19 @@ typedef struct TrainSpec
 	int32_t		task;			/* Task */
 	int32_t		loss;			/* LossKind */
 	int32_t		optimizer;		/* OptimizerKind */
-	int32_t		bf16;			/* wanted; the engine says in EngineHello what it can do */
+	int32_t		precision;		/* DType of activations: DTYPE_F32, DTYPE_BF16 or DTYPE_F16 */
 	int32_t		epochs;
 	int32_t		batch_size;		/* rows of a micro-batch */
 	int32_t		accumulation_steps;
 	int32_t		nesterov;
+	int32_t		eager;			/* 1: do not record and replay steps where the device could */
 	float		learning_rate;
 	float		momentum;
 	float		weight_decay;
 	float		beta1,
 				beta2,
 				eps;
+	float		max_grad_norm;	/* 0: gradients are not clipped */
 	uint64_t	seed;
 	RowShape	input;
 	int32_t		outputs;		/* width of the last layer */
@@ -165,6 +167,7 @@ typedef struct TrainResult
 {
 	EpochReport last;
 	int64_t		steps;			/* optimizer steps */
+	int64_t		skipped_steps;	/* left out, since gradients were not finite in fp16 */
 	double		seconds;		/* training, without loading */
 	int64_t		peak_rss_bytes; /* of the engine */
 	int64_t		parameters;

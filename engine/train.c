@@ -9,15 +9,24 @@
 #include <string.h>
 #include <time.h>
 
+#include "engine/device_data.h"
 #include "engine/optimizer.h"
 #include "engine/shuffle.h"
 #include "engine/streams.h"
+#include "engine/train_spec.h"
+
+/* How often the host looks at results where that means waiting for the device. */
+#define LOOK_EVERY_STEPS 64
+
+/* Below it loss scaling has found no scale at which gradients are finite. */
+#define SMALLEST_LOSS_SCALE 1e-6f
 
 struct Trainer
 {
 	const BackendOps *ops;
 	Backend    *be;
 	const DatasetView *data;
+	DeviceData	device_data;
 	Network    *net;
 	Optimizer	optimizer;
 	Task		task;
@@ -29,14 +38,23 @@ struct Trainer
 	size_t		accumulation_steps;
 	size_t		micro_batches;	/* of an epoch */
 	uint64_t	micro_batch;	/* micro-batches done in the run */
+	int64_t		steps;			/* optimizer steps, skipped ones included */
+	int64_t		look_every;		/* steps */
 	double		seconds;		/* of the epochs done */
+
+	/*
+	 * A step over a whole group of whole micro-batches, recorded.  Its rows are those of group_index.  The first such
+	 * step runs as it is: what the device prepares at the first call for a shape cannot be recorded.
+	 */
+	bool		record;			/* the device can */
+	bool		prepared;
+	void	   *graph;
 
 	/* device memory */
 	uint32_t   *train_index;	/* [train_rows]: this epoch's order */
 	uint32_t   *validation_index;	/* [validation_rows] */
+	uint32_t   *group_index;	/* [accumulation_steps * batch_size], or NULL */
 	void	   *targets;		/* of a micro-batch, 4 bytes a row */
-	float	   *scale,			/* [input_width], or NULL */
-			   *offset;
 	LossSums   *sums;
 	size_t		max_rows;
 
@@ -69,93 +87,6 @@ micro_batch_rows(const Trainer *t, size_t i)
 }
 
 static Status
-bad_value(Error *err, const char *name, double value, const char *must)
-{
-	return error_set(err, STATUS_INVALID, "%s must be %s, not %g", name, must, value);
-}
-
-static Status
-check_optimizer(const TrainSpec *spec, Error *err)
-{
-	if (spec->optimizer != OPTIMIZER_SGD && spec->optimizer != OPTIMIZER_ADAM && spec->optimizer != OPTIMIZER_ADAMW)
-		return error_set(err, STATUS_PROTOCOL, "optimizer %d is unknown", spec->optimizer);
-	if (!(spec->learning_rate > 0 && isfinite(spec->learning_rate)))
-		return bad_value(err, "learning_rate", spec->learning_rate, "positive");
-	if (!(spec->weight_decay >= 0 && isfinite(spec->weight_decay)))
-		return bad_value(err, "weight_decay", spec->weight_decay, "at least 0");
-	if (spec->optimizer == OPTIMIZER_SGD)
-	{
-		if (!(spec->momentum >= 0 && isfinite(spec->momentum)))
-			return bad_value(err, "momentum", spec->momentum, "at least 0");
-		if (spec->nesterov && spec->momentum == 0)
-			return error_set(err, STATUS_INVALID, "nesterov needs a momentum above 0");
-		return STATUS_OK;
-	}
-	if (!(spec->beta1 >= 0 && spec->beta1 < 1))
-		return bad_value(err, "beta1", spec->beta1, "at least 0 and below 1");
-	if (!(spec->beta2 >= 0 && spec->beta2 < 1))
-		return bad_value(err, "beta2", spec->beta2, "at least 0 and below 1");
-	if (!(spec->eps > 0 && isfinite(spec->eps)))
-		return bad_value(err, "eps", spec->eps, "positive");
-	return STATUS_OK;
-}
-
-static Status
-check_spec(const DatasetView *data, const TrainSpec *spec, Error *err)
-{
-	bool		classes = spec->task == TASK_CLASSIFICATION;
-	int64_t		want;
-
-	if (spec->epochs < 1)
-		return bad_value(err, "epochs", spec->epochs, "at least 1");
-	if (spec->batch_size < 1)
-		return bad_value(err, "batch_size", spec->batch_size, "at least 1");
-	if (spec->accumulation_steps < 1)
-		return bad_value(err, "accumulation_steps", spec->accumulation_steps, "at least 1");
-	TRY(check_optimizer(spec, err));
-	if (classes != (data->nclasses > 0))
-		return error_set(err, STATUS_PROTOCOL, "the dataset was loaded for another task");
-	switch (spec->loss)
-	{
-		case LOSS_CROSS_ENTROPY:
-			want = classes ? (int64_t) data->nclasses : -1;
-			break;
-		case LOSS_BCE_WITH_LOGITS:
-			want = classes && data->nclasses == 2 ? 1 : -1;
-			break;
-		case LOSS_MSE:
-		case LOSS_SMOOTH_L1:
-			want = classes ? -1 : 1;
-			break;
-		default:
-			return error_set(err, STATUS_PROTOCOL, "loss %d is unknown", spec->loss);
-	}
-	if (want < 0)
-	{
-		error_set(err, STATUS_INVALID, "the loss does not fit the task");
-		error_hint(err, "Classification takes cross entropy, or binary cross entropy when there are two classes; regression takes mse or smooth_l1.");
-		return STATUS_INVALID;
-	}
-	if (spec->outputs != want)
-		return error_set(err, STATUS_INVALID, "the network has %d output%s, the loss needs %lld", spec->outputs,
-						 spec->outputs == 1 ? "" : "s", (long long) want);
-	if (spec->input.channels < 1 || spec->input.height < 0 || spec->input.width < 0 ||
-		(int64_t) shape_elements(spec->input) != data->input_width)
-	{
-		error_set(err, STATUS_INVALID, "input shape (%d, %d, %d) does not fit the features, which have %d values a row",
-				  spec->input.channels, spec->input.height, spec->input.width, data->input_width);
-		error_hint(err, "The product of input_shape must be the number of values.");
-		return STATUS_INVALID;
-	}
-	/* images of several channels were turned channels last when they came */
-	if (shape_is_image(spec->input) && spec->input.channels > 1 && !shape_equal(spec->input, data->input))
-		return error_set(err, STATUS_PROTOCOL, "the dataset was loaded for input shape (%d, %d, %d), not (%d, %d, %d)",
-						 data->input.channels, data->input.height, data->input.width,
-						 spec->input.channels, spec->input.height, spec->input.width);
-	return STATUS_OK;
-}
-
-static Status
 device_alloc(Trainer *t, size_t bytes, const void *initial, void *out, Error *err)
 {
 	void	   *memory;
@@ -176,14 +107,17 @@ static Status
 trainer_build(Trainer *t, const TrainSpec *spec, Error *err)
 {
 	const DatasetView *data = t->data;
-	size_t		width_bytes = (size_t) data->input_width * sizeof(float);
+	DeviceInfo	info;
 	int32_t		min_rows;
 
 	t->batch_size = (size_t) spec->batch_size < data->train_rows ? (size_t) spec->batch_size : data->train_rows;
 	/* room for a last single row */
 	t->max_rows = t->batch_size + 1;
+	t->ops->info(t->be, &info);
+	t->look_every = info.asynchronous ? LOOK_EVERY_STEPS : 1;
+	TRY(device_data_create(t->ops, t->be, data, &t->device_data, err));
 	TRY(network_create(t->ops, t->be, spec->layers, spec->nlayers, spec->input, t->max_rows,
-					   spec->bf16 ? DTYPE_BF16 : DTYPE_F32, PROGRAM_TRAINING, &t->net, err));
+					   (DType) spec->precision, PROGRAM_TRAINING, &t->net, err));
 	if (t->net->program.outputs != (size_t) spec->outputs)
 		return error_set(err, STATUS_PROTOCOL, "the last layer has %zu outputs, not %d",
 						 t->net->program.outputs, spec->outputs);
@@ -205,11 +139,9 @@ trainer_build(Trainer *t, const TrainSpec *spec, Error *err)
 	if (data->validation_rows > 0)
 		TRY(device_alloc(t, data->validation_rows * sizeof(uint32_t), data->validation, &t->validation_index, err));
 	TRY(device_alloc(t, t->max_rows * 4, NULL, &t->targets, err));
-	if (data->scale != NULL)
-	{
-		TRY(device_alloc(t, width_bytes, data->scale, &t->scale, err));
-		TRY(device_alloc(t, width_bytes, data->offset, &t->offset, err));
-	}
+	t->record = t->ops->graph_begin != NULL && !spec->eager;
+	if (t->record)
+		TRY(device_alloc(t, t->accumulation_steps * t->batch_size * sizeof(uint32_t), NULL, &t->group_index, err));
 	TRY(device_alloc(t, sizeof(LossSums), NULL, &t->sums, err));
 	t->order = malloc(data->train_rows * sizeof(uint32_t));
 	if (t->order == NULL)
@@ -225,7 +157,7 @@ trainer_create(const BackendOps *ops, Backend *be, const Dataset *ds, const Trai
 	Status		status;
 
 	*out = NULL;
-	TRY(check_spec(dataset_view(ds), spec, err));
+	TRY(train_spec_check(dataset_view(ds), spec, err));
 	t = calloc(1, sizeof(Trainer));
 	if (t == NULL)
 		return error_set(err, STATUS_NO_MEMORY, "out of memory");
@@ -250,20 +182,19 @@ trainer_create(const BackendOps *ops, Backend *be, const Dataset *ds, const Trai
 void
 trainer_free(Trainer *t)
 {
-	size_t		width_bytes;
-
 	if (t == NULL)
 		return;
-	width_bytes = (size_t) t->data->input_width * sizeof(float);
+	if (t->graph != NULL)
+		t->ops->graph_free(t->be, t->graph);
 	device_free(t, t->train_index, t->data->train_rows * sizeof(uint32_t));
 	device_free(t, t->validation_index, t->data->validation_rows * sizeof(uint32_t));
 	device_free(t, t->targets, t->max_rows * 4);
-	device_free(t, t->scale, width_bytes);
-	device_free(t, t->offset, width_bytes);
+	device_free(t, t->group_index, t->accumulation_steps * t->batch_size * sizeof(uint32_t));
 	device_free(t, t->sums, sizeof(LossSums));
 	if (t->optimizer.net != NULL)
 		optimizer_free(&t->optimizer);
 	network_free(t->net);
+	device_data_free(&t->device_data);
 	free(t->order);
 	free(t);
 }
@@ -274,21 +205,29 @@ trainer_network(Trainer *t)
 	return t->net;
 }
 
-int64_t
-trainer_steps(const Trainer *t)
+static Status
+read_step(Trainer *t, StepState *step, Error *err)
 {
-	return t->optimizer.step;
+	TRY(t->ops->sync(t->be, err));
+	return t->ops->copy_out(t->be, step, t->net->step, sizeof(StepState), err);
+}
+
+Status
+trainer_steps(Trainer *t, int64_t *steps, int64_t *skipped, Error *err)
+{
+	StepState	step;
+
+	TRY(read_step(t, &step, err));
+	*steps = step.step;
+	*skipped = step.skipped;
+	return STATUS_OK;
 }
 
 /* Inputs and targets of some rows, into the network and targets. */
 static Status
 gather_batch(Trainer *t, const uint32_t *index, size_t rows, Error *err)
 {
-	const DatasetView *d = t->data;
-
-	TRY(t->ops->gather(t->be, d->records, d->record_bytes, index, rows, d->segments, d->nsegments,
-					   t->scale, t->offset, d->input_width, network_input(t->net), t->net->dtype, err));
-	return t->ops->gather_field(t->be, d->targets, 4, 0, index, rows, t->targets, err);
+	return device_data_gather(&t->device_data, index, rows, network_input(t->net), t->net->dtype, t->targets, err);
 }
 
 static Status
@@ -302,44 +241,93 @@ static Status
 nonfinite(Trainer *t, const char *what, Error *err)
 {
 	error_set(err, STATUS_NONFINITE, "%s became not finite in epoch %d at step %lld", what, t->epoch + 1,
-			  (long long) t->optimizer.step);
-	error_hint(err, "Use a smaller learning_rate%s.",
-			   t->data->scale == NULL ? ", or standardize => true if the features are large" : "");
+			  (long long) t->steps);
+	error_hint(err, "Use a smaller learning_rate%s%s.",
+			   t->data->scale == NULL ? ", or standardize => true if the features are large" : "",
+			   t->net->dtype == DTYPE_F16 ? ", or amp => 'bf16', which has the range of fp32" : "");
 	return STATUS_NONFINITE;
+}
+
+/* Forward and backward passes over the micro-batches [first, first + n), and the optimizer; index is their rows. */
+static Status
+run_group(Trainer *t, const uint32_t *index, size_t first, size_t n, size_t group_rows, Error *err)
+{
+	float		grad_scale = (float) (1.0 / (double) group_rows);
+	size_t		i;
+
+	for (i = 0; i < n; i++)
+	{
+		size_t		rows = micro_batch_rows(t, first + i);
+
+		TRY(gather_batch(t, index, rows, err));
+		TRY(network_forward(t->net, rows, t->seed, i, err));
+		TRY(t->ops->loss(t->be, t->loss, rows, t->net->program.outputs, network_logits(t->net), t->targets, grad_scale,
+						 t->net->step, network_dlogits(t->net), t->net->dtype, t->sums, err));
+		TRY(network_backward(t->net, rows, t->seed, i, i == 0 ? 0 : 1, err));
+		index += rows;
+	}
+	return optimizer_step(&t->optimizer, err);
+}
+
+static Status
+record_group(Trainer *t, size_t first, size_t n, size_t group_rows, Error *err)
+{
+	void	   *graph = NULL;
+	Status		status;
+
+	TRY(t->ops->graph_begin(t->be, err));
+	status = run_group(t, t->group_index, first, n, group_rows, err);
+	if (t->ops->graph_end(t->be, &graph, status == STATUS_OK ? err : NULL) != STATUS_OK && status == STATUS_OK)
+		status = err != NULL ? (Status) err->status : STATUS_DEVICE;
+	if (status == STATUS_OK)
+		t->graph = graph;
+	else if (graph != NULL)
+		t->ops->graph_free(t->be, graph);
+	return status;
+}
+
+/* run_group() for a group that is like all others but its rows: recorded once, then replayed. */
+static Status
+replay_group(Trainer *t, const uint32_t *index, size_t first, size_t n, size_t group_rows, Error *err)
+{
+	TRY(t->ops->copy(t->be, t->group_index, index, group_rows * sizeof(uint32_t), err));
+	if (!t->prepared)
+	{
+		t->prepared = true;
+		return run_group(t, t->group_index, first, n, group_rows, err);
+	}
+	if (t->graph == NULL)
+		TRY(record_group(t, first, n, group_rows, err));
+	return t->ops->graph_launch(t->be, t->graph, err);
 }
 
 /* One optimizer step over the micro-batches [first, first + n). */
 static Status
 train_group(Trainer *t, size_t first, size_t n, Error *err)
 {
-	size_t		outputs = t->net->program.outputs,
-				start = first * t->batch_size,
-				group_rows = 0,
+	const uint32_t *index = t->train_index + first * t->batch_size;
+	size_t		group_rows = 0,
 				i;
-	float		grad_scale;
+	bool		whole;
 
 	for (i = first; i < first + n; i++)
 		group_rows += micro_batch_rows(t, i);
-	grad_scale = (float) (1.0 / (double) group_rows);
-	for (i = first; i < first + n; i++)
-	{
-		size_t		rows = micro_batch_rows(t, i);
-
-		TRY(gather_batch(t, t->train_index + start, rows, err));
-		TRY(network_forward(t->net, rows, t->seed, t->micro_batch, err));
-		TRY(t->ops->loss(t->be, t->loss, rows, outputs, network_logits(t->net), t->targets, grad_scale,
-						 network_dlogits(t->net), t->net->dtype, t->sums, err));
-		TRY(network_backward(t->net, rows, t->seed, t->micro_batch, i == first ? 0 : 1, err));
-		t->micro_batch++;
-		start += rows;
-	}
-	return optimizer_step(&t->optimizer, err);
+	whole = n == t->accumulation_steps && group_rows == n * t->batch_size;
+	TRY(optimizer_begin(&t->optimizer, t->micro_batch, err));
+	if (t->record && whole)
+		TRY(replay_group(t, index, first, n, group_rows, err));
+	else
+		TRY(run_group(t, index, first, n, group_rows, err));
+	t->micro_batch += n;
+	t->steps++;
+	return STATUS_OK;
 }
 
 static Status
 train_pass(Trainer *t, LossSums *sums, Error *err)
 {
 	size_t		i;
+	int64_t		looked = t->steps;
 
 	shuffle(t->data->train, t->order, t->data->train_rows, t->seed, STREAM_SHUFFLE(t->epoch));
 	TRY(t->ops->copy_in(t->be, t->train_index, t->order, t->data->train_rows * sizeof(uint32_t), err));
@@ -350,12 +338,15 @@ train_pass(Trainer *t, LossSums *sums, Error *err)
 
 		TRY(train_group(t, i, left < t->accumulation_steps ? left : t->accumulation_steps, err));
 
-		/* 40 bytes: costs nothing where the device's memory is ours */
+		if (t->steps < looked + t->look_every)
+			continue;
+		looked = t->steps;
 		TRY(read_sums(t, sums, err));
 		if (!isfinite(sums->loss))
 			return nonfinite(t, "the loss", err);
 	}
-	return STATUS_OK;
+	TRY(read_sums(t, sums, err));
+	return isfinite(sums->loss) ? STATUS_OK : nonfinite(t, "the loss", err);
 }
 
 static Status
@@ -372,7 +363,7 @@ validation_pass(Trainer *t, LossSums *sums, Error *err)
 		TRY(gather_batch(t, t->validation_index + i, rows, err));
 		TRY(network_eval(t->net, rows, err));
 		TRY(t->ops->loss(t->be, t->loss, rows, t->net->program.outputs, network_logits(t->net), t->targets, 0,
-						 NULL, t->net->dtype, t->sums, err));
+						 NULL, NULL, t->net->dtype, t->sums, err));
 	}
 	return read_sums(t, sums, err);
 }
@@ -383,12 +374,16 @@ check_weights(Trainer *t, Error *err)
 {
 	/* borrows the first of the sums */
 	double		squares;
+	StepState	step;
 
 	TRY(t->ops->zero(t->be, t->sums, sizeof(LossSums), err));
 	TRY(t->ops->sum_squares(t->be, t->net->tensors.parameter_elements, t->net->parameters, &t->sums->loss, err));
 	TRY(t->ops->sync(t->be, err));
 	TRY(t->ops->copy_out(t->be, &squares, &t->sums->loss, sizeof(squares), err));
-	return isfinite(squares) ? STATUS_OK : nonfinite(t, "a weight", err);
+	if (!isfinite(squares))
+		return nonfinite(t, "a weight", err);
+	TRY(read_step(t, &step, err));
+	return step.loss_scale >= SMALLEST_LOSS_SCALE ? STATUS_OK : nonfinite(t, "a gradient", err);
 }
 
 static double

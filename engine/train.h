@@ -26,7 +26,8 @@ extern void trainer_free(Trainer *t);
 /* The next epoch, validation included. */
 extern Status trainer_epoch(Trainer *t, EpochReport *report, Error *err);
 extern Network *trainer_network(Trainer *t);
-extern int64_t trainer_steps(const Trainer *t); /* optimizer steps done */
+/* Optimizer steps done, and steps skipped since gradients were not finite in fp16. */
+extern Status trainer_steps(Trainer *t, int64_t *steps, int64_t *skipped, Error *err);
 
 /* How n rows are cut into micro-batches: all of batch rows but the last, which has from min_rows rows on. */
 extern size_t micro_batch_count(size_t n, size_t batch, size_t min_rows);

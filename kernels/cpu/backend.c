@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 extern const BackendOps cpu_ops_sse2;
 #if defined(PGT_HAVE_X86)
@@ -265,6 +266,34 @@ cpu_zero(Backend *be, void *dst, size_t bytes, Error *err)
 	return STATUS_OK;
 }
 
+/* The machine's, less what other programs hold now. */
+Status
+cpu_memory_free(Backend *be, size_t *bytes, Error *err)
+{
+	FILE	   *file = fopen("/proc/meminfo", "r");
+	char		line[128];
+	unsigned long long kilobytes;
+
+	(void) be;
+	(void) err;
+	*bytes = (size_t) sysconf(_SC_AVPHYS_PAGES) * (size_t) sysconf(_SC_PAGESIZE);
+	if (file == NULL)
+		return STATUS_OK;
+	while (fgets(line, sizeof(line), file) != NULL)
+		if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1)
+			*bytes = (size_t) kilobytes * 1024;
+	fclose(file);
+	return STATUS_OK;
+}
+
+Status
+cpu_count(int32_t *devices, Error *err)
+{
+	(void) err;
+	*devices = 1;
+	return STATUS_OK;
+}
+
 Status
 cpu_sync(Backend *be, Error *err)
 {
@@ -278,7 +307,7 @@ cpu_check_dtype(DType dtype, const char *operation, Error *err)
 {
 	static const char *const names[] = {"float32", "bfloat16", "float16", "uint8", "int32"};
 
-	if (dtype == DTYPE_F32 || dtype == DTYPE_BF16)
+	if (dtype == DTYPE_F32 || dtype == DTYPE_BF16 || dtype == DTYPE_F16)
 		return STATUS_OK;
 	if ((unsigned) dtype > DTYPE_I32)
 		return error_set(err, STATUS_INTERNAL, "%s: unknown data type %d", operation, (int) dtype);

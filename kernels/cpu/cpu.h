@@ -62,9 +62,11 @@ extern Status cpu_backend_force_isa(const char *isa, Error *err);
 extern void cpu_backend_emulate_bf16(int allow);
 
 /* Table entries that do not depend on the instruction set: backend.c. */
+extern Status cpu_count(int32_t *devices, Error *err);
 extern Status cpu_open(const char *isa, int32_t threads, Backend **out, Error *err);
 extern void cpu_close(Backend *be);
 extern void cpu_info(const Backend *be, DeviceInfo *info);
+extern Status cpu_memory_free(Backend *be, size_t *bytes, Error *err);
 extern Status cpu_alloc(Backend *be, size_t bytes, void **out, Error *err);
 extern void cpu_free(Backend *be, void *ptr, size_t bytes);
 extern Status cpu_copy(Backend *be, void *dst, const void *src, size_t bytes, Error *err);

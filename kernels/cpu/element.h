@@ -1,5 +1,5 @@
 /*
- * element.h - loops over the elements of tensors of either type.
+ * element.h - loops over the elements of tensors of every type that is computed in.
  *
  * An operation is written once as an always-inline function over a DType parameter, which DTYPE_SWITCH calls
  * with constants; the compiler vectorises each.
@@ -26,9 +26,14 @@
 			const DType constant = DTYPE_F32; \
 			__VA_ARGS__; \
 		} \
-		else \
+		else if ((dtype) == DTYPE_BF16) \
 		{ \
 			const DType constant = DTYPE_BF16; \
+			__VA_ARGS__; \
+		} \
+		else \
+		{ \
+			const DType constant = DTYPE_F16; \
 			__VA_ARGS__; \
 		} \
 	} while (0)
@@ -36,7 +41,9 @@
 ALWAYS_INLINE float
 load(const void *x, size_t i, const DType dtype)
 {
-	return dtype == DTYPE_F32 ? ((const float *) x)[i] : bf16_to_float(((const bf16_t *) x)[i]);
+	if (dtype == DTYPE_F32)
+		return ((const float *) x)[i];
+	return dtype == DTYPE_BF16 ? bf16_to_float(((const bf16_t *) x)[i]) : f16_to_float(((const f16_t *) x)[i]);
 }
 
 ALWAYS_INLINE void
@@ -44,8 +51,10 @@ store(void *y, size_t i, float value, const DType dtype)
 {
 	if (dtype == DTYPE_F32)
 		((float *) y)[i] = value;
-	else
+	else if (dtype == DTYPE_BF16)
 		((bf16_t *) y)[i] = float_to_bf16(value);
+	else
+		((f16_t *) y)[i] = float_to_f16(value);
 }
 
 #endif							/* PGT_CPU_ELEMENT_H */

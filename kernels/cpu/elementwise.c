@@ -200,8 +200,8 @@ dropout_range(size_t lo, size_t hi, uint32_t threshold, float scale, uint64_t se
 }
 
 Status
-op_dropout(Backend *be, size_t n, float p, uint64_t seed, uint64_t stream, const void *x, void *y,
-		   DType dtype, Error *err)
+op_dropout(Backend *be, size_t n, float p, uint64_t seed, uint64_t stream, const StepState *state,
+		   const void *x, void *y, DType dtype, Error *err)
 {
 	uint32_t	threshold = philox_threshold(p);
 	float		scale = 1.0f / (1.0f - p);
@@ -210,6 +210,8 @@ op_dropout(Backend *be, size_t n, float p, uint64_t seed, uint64_t stream, const
 	TRY(cpu_check_dtype(dtype, "dropout", err));
 	if (!(p >= 0.0f && p < 1.0f))
 		return error_set(err, STATUS_INVALID, "dropout probability %g is not in [0, 1)", p);
+	if (state != NULL)
+		stream += state->dropout_stream;
 	PARALLEL(nt)
 	{
 		size_t		lo,

@@ -89,12 +89,23 @@ pack_panel_rows(const void *from, size_t first, size_t row, size_t k, size_t col
 	}
 }
 
+/* A panel of a low-precision matrix whose source is contiguous along k. */
+ALWAYS_INLINE void
+pack_panel_columns(const void *from, size_t first, size_t column, size_t k, size_t columns, float *to,
+				   const DType dtype)
+{
+	size_t		p,
+				j;
+
+	for (j = 0; j < TILE_COLUMNS; j++)
+		for (p = 0; p < k; p++)
+			to[p * TILE_COLUMNS + j] = j < columns ? load(from, first + j * column + p, dtype) : 0.0f;
+}
+
 void
 gemm_pack_b(const Matrix *b, size_t p, size_t k, size_t j, size_t n, float *packed)
 {
-	size_t		done,
-				i,
-				c;
+	size_t		done;
 
 	for (done = 0; done < n; done += TILE_COLUMNS)
 	{
@@ -106,10 +117,7 @@ gemm_pack_b(const Matrix *b, size_t p, size_t k, size_t j, size_t n, float *pack
 		else if (b->dtype == DTYPE_F32)
 			pack_panel_transposed((const float *) b->data + first, b->column, k, columns, packed);
 		else
-			for (c = 0; c < TILE_COLUMNS; c++)
-				for (i = 0; i < k; i++)
-					packed[i * TILE_COLUMNS + c] = c < columns
-						? load(b->data, first + c * b->column + i, DTYPE_BF16) : 0.0f;
+			DTYPE_SWITCH(b->dtype, D, pack_panel_columns(b->data, first, b->column, k, columns, packed, D));
 		packed += k * TILE_COLUMNS;
 	}
 }
@@ -143,16 +151,16 @@ pack_a_columns(const void *from, size_t first, size_t column, size_t k, size_t r
 	}
 }
 
-/* (rows, k): bf16 converted */
-static void
-pack_a_rows(const bf16_t *from, size_t row, size_t k, size_t rows, float *to)
+/* (rows, k): low precision converted */
+ALWAYS_INLINE void
+pack_a_rows(const void *from, size_t first, size_t row, size_t k, size_t rows, float *to, const DType dtype)
 {
 	size_t		p,
 				r;
 
 	for (r = 0; r < rows; r++)
 		for (p = 0; p < k; p++)
-			to[r * k + p] = bf16_to_float(from[r * row + p]);
+			to[r * k + p] = load(from, first + r * row + p, dtype);
 }
 
 /* One product, as its threads share it. */
@@ -188,7 +196,7 @@ view_a(const Gemm *g, size_t p, size_t k, size_t i, size_t rows, float *packed)
 	}
 	else
 	{
-		pack_a_rows((const bf16_t *) g->a.data + first, g->a.row, k, rows, packed);
+		DTYPE_SWITCH(g->a.dtype, D, pack_a_rows(g->a.data, first, g->a.row, k, rows, packed, D));
 		view = (ViewA) {packed, (ptrdiff_t) k, 1};
 	}
 	return view;

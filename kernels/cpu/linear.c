@@ -93,15 +93,14 @@ linear_fwd_dot(Backend *be, size_t m, size_t n, size_t k, const void *x, const v
 	const float *weights = w;
 	void	   *workspace;
 
-	if (dtype == DTYPE_BF16)
+	if (dtype != DTYPE_F32)
 	{
 		float	   *converted;
 		size_t		i;
 
 		TRY(cpu_workspace(be, WORKSPACE_PACK_B, n * k * sizeof(float), &workspace, err));
 		converted = workspace;
-		for (i = 0; i < n * k; i++)
-			converted[i] = bf16_to_float(((const bf16_t *) w)[i]);
+		DTYPE_SWITCH(dtype, D, for (i = 0; i < n * k; i++) converted[i] = load(w, i, D));
 		weights = converted;
 	}
 	PARALLEL(nt)

@@ -212,9 +212,9 @@ typedef struct LossPart
 
 Status
 op_loss(Backend *be, LossKind kind, size_t m, size_t c, const float *logits, const void *targets,
-		float grad_scale, void *dlogits, DType dtype, LossSums *sums, Error *err)
+		float grad_scale, const StepState *state, void *dlogits, DType dtype, LossSums *sums, Error *err)
 {
-	LossArgs	args = {c, logits, targets, grad_scale, dlogits};
+	LossArgs	args = {c, logits, targets, grad_scale * (state == NULL ? 1.0f : state->loss_scale), dlogits};
 	int			nt = threads_for(be, (double) m * (double) c * LOSS_NS);
 	size_t		stride = round_up(c * sizeof(float), CPU_ALIGNMENT),
 				parts = round_up(sizeof(LossPart) * (size_t) nt, CPU_ALIGNMENT);

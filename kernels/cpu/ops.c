@@ -7,12 +7,12 @@
 #define CPU_STRING(x) CPU_STRING_(x)
 
 static Status
-open_device(int32_t ordinal, int32_t threads, Backend **out, Error *err)
+open_device(const OpenOptions *options, Backend **out, Error *err)
 {
 	*out = NULL;
-	if (ordinal != 0)
-		return error_set(err, STATUS_INVALID, "there is no cpu device %d, only device 0", (int) ordinal);
-	return cpu_open(CPU_STRING(PGT_ISA), threads, out, err);
+	if (options->ordinal != 0)
+		return error_set(err, STATUS_INVALID, "there is no cpu device %d, only device 0", (int) options->ordinal);
+	return cpu_open(CPU_STRING(PGT_ISA), options->threads, out, err);
 }
 
 static Status
@@ -30,9 +30,11 @@ copy_out(Backend *be, void *host, const void *src, size_t bytes, Error *err)
 const BackendOps ISA_NAME(cpu_ops) = {
 	.abi_version = BACKEND_ABI_VERSION,
 	.name = "cpu",
+	.count = cpu_count,
 	.open = open_device,
 	.close = cpu_close,
 	.info = cpu_info,
+	.memory_free = cpu_memory_free,
 	.alloc = cpu_alloc,
 	.free = cpu_free,
 	.copy_in = copy_in,
@@ -62,6 +64,8 @@ const BackendOps ISA_NAME(cpu_ops) = {
 	.dropout = op_dropout,
 	.add = op_add,
 	.loss = op_loss,
+	.step_begin = op_step_begin,
+	.gradient_check = op_gradient_check,
 	.sgd_step = op_sgd_step,
 	.adam_step = op_adam_step,
 	.cast = op_cast,

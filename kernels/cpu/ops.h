@@ -28,6 +28,8 @@
 #define op_dropout ISA_NAME(op_dropout)
 #define op_add ISA_NAME(op_add)
 #define op_loss ISA_NAME(op_loss)
+#define op_step_begin ISA_NAME(op_step_begin)
+#define op_gradient_check ISA_NAME(op_gradient_check)
 #define op_sgd_step ISA_NAME(op_sgd_step)
 #define op_adam_step ISA_NAME(op_adam_step)
 #define op_cast ISA_NAME(op_cast)
@@ -82,17 +84,22 @@ extern Status op_layernorm_bwd(Backend *be, size_t m, size_t d, const void *dy, 
 extern Status op_act_fwd(Backend *be, Activation act, size_t n, const void *x, void *y, DType dtype, Error *err);
 extern Status op_act_bwd(Backend *be, Activation act, size_t n, const void *dy, const void *saved, void *dx,
 						 DType dtype, Error *err);
-extern Status op_dropout(Backend *be, size_t n, float p, uint64_t seed, uint64_t stream, const void *x, void *y,
-						 DType dtype, Error *err);
+extern Status op_dropout(Backend *be, size_t n, float p, uint64_t seed, uint64_t stream, const StepState *state,
+						 const void *x, void *y, DType dtype, Error *err);
 extern Status op_add(Backend *be, size_t n, const void *a, const void *b, void *y, DType dtype, Error *err);
 
 extern Status op_loss(Backend *be, LossKind kind, size_t m, size_t c, const float *logits, const void *targets,
-					  float grad_scale, void *dlogits, DType dtype, LossSums *sums, Error *err);
+					  float grad_scale, const StepState *state, void *dlogits, DType dtype, LossSums *sums,
+					  Error *err);
 
+extern Status op_step_begin(Backend *be, StepState *state, float lr, uint64_t dropout_stream, Error *err);
+extern Status op_gradient_check(Backend *be, size_t n, const float *g, StepState *state,
+								const GradientCheckArgs *args, Error *err);
 extern Status op_sgd_step(Backend *be, size_t n, float *p, const float *g, float *momentum_buffer,
-						  const SgdArgs *args, void *shadow, DType shadow_dtype, Error *err);
+						  const SgdArgs *args, const StepState *state, void *shadow, DType shadow_dtype, Error *err);
 extern Status op_adam_step(Backend *be, size_t n, float *p, const float *g, float *m, float *v,
-						   const AdamArgs *args, void *shadow, DType shadow_dtype, Error *err);
+						   const AdamArgs *args, const StepState *state, void *shadow, DType shadow_dtype,
+						   Error *err);
 extern Status op_cast(Backend *be, size_t n, const float *x, void *y, DType dtype, Error *err);
 extern Status op_sum_squares(Backend *be, size_t n, const float *x, double *result, Error *err);
 

@@ -9,115 +9,126 @@
 
 #define MEMORY_NS_PER_BYTE 0.1
 
-/* A shadow of either type, or none: a constant where it is used. */
-typedef enum Shadow
-{
-	SHADOW_NONE,
-	SHADOW_F32,
-	SHADOW_BF16
-} Shadow;
+/* A shadow of any type, or none: a constant where it is used. */
+#define NO_SHADOW ((DType) -1)
+
+#define SHADOW_SWITCH(shadow, dtype, constant, ...) \
+	do { \
+		if ((shadow) == NULL) \
+		{ \
+			const DType constant = NO_SHADOW; \
+			__VA_ARGS__; \
+		} \
+		else \
+			DTYPE_SWITCH(dtype, constant, __VA_ARGS__); \
+	} while (0)
 
 ALWAYS_INLINE void
-store_shadow(void *shadow, size_t i, float p, const Shadow kind)
+store_shadow(void *shadow, size_t i, float p, const DType dtype)
 {
-	if (kind != SHADOW_NONE)
-		store(shadow, i, p, kind == SHADOW_F32 ? DTYPE_F32 : DTYPE_BF16);
+	if (dtype != NO_SHADOW)
+		store(shadow, i, p, dtype);
 }
 
 static Status
-shadow_kind(const void *shadow, DType dtype, Shadow *kind, Error *err)
+check_shadow(const void *shadow, DType dtype, Error *err)
 {
-	*kind = SHADOW_NONE;
-	if (shadow == NULL)
-		return STATUS_OK;
-	TRY(cpu_check_dtype(dtype, "a copy of the parameters", err));
-	*kind = dtype == DTYPE_F32 ? SHADOW_F32 : SHADOW_BF16;
+	return shadow == NULL ? STATUS_OK : cpu_check_dtype(dtype, "a copy of the parameters", err);
+}
+
+Status
+op_step_begin(Backend *be, StepState *state, float lr, uint64_t dropout_stream, Error *err)
+{
+	(void) be;
+	(void) err;
+	math_step_begin(state, lr, dropout_stream);
+	return STATUS_OK;
+}
+
+Status
+op_gradient_check(Backend *be, size_t n, const float *g, StepState *state, const GradientCheckArgs *args, Error *err)
+{
+	double		squares = 0;
+
+	TRY(op_sum_squares(be, n, g, &squares, err));
+	math_gradient_check(state, squares, args);
 	return STATUS_OK;
 }
 
 ALWAYS_INLINE void
-sgd_plain_loop(size_t lo, size_t hi, float *p, const float *g, const SgdArgs *a, void *shadow,
-			   const Shadow kind)
+sgd_plain_loop(size_t lo, size_t hi, float *p, const float *g, const SgdCoefficients *c, void *shadow,
+			   const DType dtype)
 {
-	const SgdArgs args = *a;
+	const SgdCoefficients coefficients = *c;
 	size_t		i;
 
 	INDEPENDENT
 	for (i = lo; i < hi; i++)
 	{
-		float		q = math_sgd_plain(p[i], g[i], &args);
+		float		q = math_sgd_plain(p[i], g[i], &coefficients);
 
 		p[i] = q;
-		store_shadow(shadow, i, q, kind);
+		store_shadow(shadow, i, q, dtype);
 	}
 }
 
 ALWAYS_INLINE void
 sgd_momentum_loop(size_t lo, size_t hi, float *p, const float *g, float *buffer, const int first,
-				  const SgdArgs *a, void *shadow, const Shadow kind)
+				  const SgdCoefficients *c, void *shadow, const DType dtype)
 {
-	const SgdArgs args = *a;
+	const SgdCoefficients coefficients = *c;
 	size_t		i;
 
 	INDEPENDENT
 	for (i = lo; i < hi; i++)
 	{
 		float		b = buffer[i],
-					q = math_sgd_momentum(p[i], g[i], &b, first, &args);
+					q = math_sgd_momentum(p[i], g[i], &b, first, &coefficients);
 
 		buffer[i] = b;
 		p[i] = q;
-		store_shadow(shadow, i, q, kind);
+		store_shadow(shadow, i, q, dtype);
 	}
 }
 
 ALWAYS_INLINE void
-sgd_range(size_t lo, size_t hi, float *p, const float *g, float *buffer, const SgdArgs *a, void *shadow,
-		  const Shadow kind)
+sgd_range(size_t lo, size_t hi, float *p, const float *g, float *buffer, const SgdCoefficients *c, void *shadow,
+		  const DType dtype)
 {
-	if (buffer == NULL || a->momentum == 0.0f)
-		sgd_plain_loop(lo, hi, p, g, a, shadow, kind);
-	else if (a->step <= 1)
-		sgd_momentum_loop(lo, hi, p, g, buffer, 1, a, shadow, kind);
+	if (buffer == NULL || c->momentum == 0.0f)
+		sgd_plain_loop(lo, hi, p, g, c, shadow, dtype);
+	else if (c->first)
+		sgd_momentum_loop(lo, hi, p, g, buffer, 1, c, shadow, dtype);
 	else
-		sgd_momentum_loop(lo, hi, p, g, buffer, 0, a, shadow, kind);
+		sgd_momentum_loop(lo, hi, p, g, buffer, 0, c, shadow, dtype);
 }
 
 Status
 op_sgd_step(Backend *be, size_t n, float *p, const float *g, float *momentum_buffer, const SgdArgs *args,
-			void *shadow, DType shadow_dtype, Error *err)
+			const StepState *state, void *shadow, DType shadow_dtype, Error *err)
 {
 	int			nt = threads_for(be, (double) n * 20.0 * MEMORY_NS_PER_BYTE);
-	Shadow		kind;
+	SgdCoefficients c = math_sgd_coefficients(args, state);
 
-	TRY(shadow_kind(shadow, shadow_dtype, &kind, err));
+	TRY(check_shadow(shadow, shadow_dtype, err));
 	if (args->momentum != 0.0f && momentum_buffer == NULL)
 		return error_set(err, STATUS_INTERNAL, "sgd with momentum needs a momentum buffer");
+	if (state->skip)
+		return STATUS_OK;
 	PARALLEL(nt)
 	{
 		size_t		lo,
 					hi;
 
 		thread_range(n, 64, thread_index(), thread_count(), &lo, &hi);
-		switch (kind)
-		{
-			case SHADOW_NONE:
-				sgd_range(lo, hi, p, g, momentum_buffer, args, shadow, SHADOW_NONE);
-				break;
-			case SHADOW_F32:
-				sgd_range(lo, hi, p, g, momentum_buffer, args, shadow, SHADOW_F32);
-				break;
-			case SHADOW_BF16:
-				sgd_range(lo, hi, p, g, momentum_buffer, args, shadow, SHADOW_BF16);
-				break;
-		}
+		SHADOW_SWITCH(shadow, shadow_dtype, D, sgd_range(lo, hi, p, g, momentum_buffer, &c, shadow, D));
 	}
 	return STATUS_OK;
 }
 
 ALWAYS_INLINE void
 adam_loop(size_t lo, size_t hi, float *p, const float *g, float *m, float *v, const AdamCoefficients *c,
-		  void *shadow, const Shadow kind)
+		  void *shadow, const DType dtype)
 {
 	const AdamCoefficients coefficients = *c;
 	size_t		i;
@@ -132,37 +143,27 @@ adam_loop(size_t lo, size_t hi, float *p, const float *g, float *m, float *v, co
 		m[i] = m1;
 		v[i] = v1;
 		p[i] = q;
-		store_shadow(shadow, i, q, kind);
+		store_shadow(shadow, i, q, dtype);
 	}
 }
 
 Status
 op_adam_step(Backend *be, size_t n, float *p, const float *g, float *m, float *v, const AdamArgs *args,
-			 void *shadow, DType shadow_dtype, Error *err)
+			 const StepState *state, void *shadow, DType shadow_dtype, Error *err)
 {
 	int			nt = threads_for(be, (double) n * 30.0 * MEMORY_NS_PER_BYTE);
-	AdamCoefficients c = math_adam_coefficients(args);
-	Shadow		kind;
+	AdamCoefficients c = math_adam_coefficients(args, state);
 
-	TRY(shadow_kind(shadow, shadow_dtype, &kind, err));
+	TRY(check_shadow(shadow, shadow_dtype, err));
+	if (state->skip)
+		return STATUS_OK;
 	PARALLEL(nt)
 	{
 		size_t		lo,
 					hi;
 
 		thread_range(n, 64, thread_index(), thread_count(), &lo, &hi);
-		switch (kind)
-		{
-			case SHADOW_NONE:
-				adam_loop(lo, hi, p, g, m, v, &c, shadow, SHADOW_NONE);
-				break;
-			case SHADOW_F32:
-				adam_loop(lo, hi, p, g, m, v, &c, shadow, SHADOW_F32);
-				break;
-			case SHADOW_BF16:
-				adam_loop(lo, hi, p, g, m, v, &c, shadow, SHADOW_BF16);
-				break;
-		}
+		SHADOW_SWITCH(shadow, shadow_dtype, D, adam_loop(lo, hi, p, g, m, v, &c, shadow, D));
 	}
 	return STATUS_OK;
 }

@@ -17,7 +17,7 @@ test_backend(void)
 	static Backend *be;
 	Error		err;
 
-	if (be == NULL && cpu_backend()->open(0, 2, &be, &err) != STATUS_OK)
+	if (be == NULL && cpu_backend()->open(&(OpenOptions) {.threads = 2}, &be, &err) != STATUS_OK)
 	{
 		fprintf(stderr, "no backend: %s\n", err.message);
 		exit(2);
@@ -122,7 +122,7 @@ bench_loss(Bench *b, bool backward)
 	must(ops->zero(test_backend(), b->sums, sizeof(LossSums), &err), &err);
 	must(network_forward(b->net, b->rows, 3, 5, &err), &err);
 	must(ops->loss(test_backend(), b->loss, b->rows, b->outputs, network_logits(b->net), b->device_targets,
-				   1.0f / b->rows, backward ? network_dlogits(b->net) : NULL, b->net->dtype, b->sums, &err), &err);
+				   1.0f / b->rows, NULL, backward ? network_dlogits(b->net) : NULL, b->net->dtype, b->sums, &err), &err);
 	if (backward)
 		must(network_backward(b->net, b->rows, 3, 5, 0, &err), &err);
 	must(ops->copy_out(test_backend(), &sums, b->sums, sizeof(sums), &err), &err);

@@ -57,14 +57,15 @@ TEST(every_failing_allocation_is_a_clean_error)
 	Error		err;
 	long		k,
 				total;
-	int			bf16;
+	static const DType precisions[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+	int			i;
 
 	real_ops = test_ops();
 	ops.alloc = counting_alloc;
 	ops.free = counting_free;
-	for (bf16 = 0; bf16 < 2; bf16++)
+	for (i = 0; i < 3; i++)
 	{
-		spec->bf16 = bf16;
+		spec->precision = precisions[i];
 		held = 0;
 		CHECK(train_with_fault(&ops, ds, spec, 0, &err) == STATUS_OK, "%s", err.message);
 		CHECK(held == 0, "%ld blocks are left", held);

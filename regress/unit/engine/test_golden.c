@@ -134,7 +134,7 @@ check_steps(const char *what, OptimizerKind kind, float lr, float weight_decay, 
 		for (step = 0; step < 3; step++)
 		{
 			bench_loss(&b, true);
-			CHECK(optimizer_step(&opt, &err) == STATUS_OK, "%s", err.message);
+			CHECK(optimizer_begin(&opt, 0, &err) == STATUS_OK && optimizer_step(&opt, &err) == STATUS_OK, "%s", err.message);
 		}
 		compare(&b, goldens[k], what, expected(goldens[k]), bench_tensor, true);
 		optimizer_free(&opt);

@@ -25,6 +25,12 @@ test_dtype_bytes(DType dtype)
 	return dtype == DTYPE_BF16 || dtype == DTYPE_F16 ? 2 : (dtype == DTYPE_U8 ? 1 : 4);
 }
 
+const char *
+test_dtype_name(DType dtype)
+{
+	return dtype == DTYPE_BF16 ? "bf16" : (dtype == DTYPE_F16 ? "fp16" : "fp32");
+}
+
 void
 for_each_device(void (*test) (const Device *d))
 {
@@ -42,7 +48,9 @@ for_each_device(void (*test) (const Device *d))
 double
 round_to(double value, DType dtype)
 {
-	return dtype == DTYPE_BF16 ? bf16_to_float(float_to_bf16((float) value)) : (double) (float) value;
+	if (dtype == DTYPE_BF16)
+		return bf16_to_float(float_to_bf16((float) value));
+	return dtype == DTYPE_F16 ? (double) f16_to_float(float_to_f16((float) value)) : (double) (float) value;
 }
 
 double *
@@ -126,6 +134,8 @@ device_put(const Device *d, const double *values, size_t n, DType dtype)
 	for (i = 0; i < n; i++)
 		if (dtype == DTYPE_BF16)
 			((bf16_t *) host)[i] = float_to_bf16((float) values[i]);
+		else if (dtype == DTYPE_F16)
+			((f16_t *) host)[i] = float_to_f16((float) values[i]);
 		else
 			((float *) host)[i] = (float) values[i];
 	tensor = device_put_bytes(d, host, bytes);
@@ -157,7 +167,12 @@ device_read(const Device *d, const void *tensor, size_t n, DType dtype)
 
 	device_read_bytes(d, tensor, host, bytes);
 	for (i = 0; i < n; i++)
-		values[i] = dtype == DTYPE_BF16 ? bf16_to_float(((bf16_t *) host)[i]) : ((float *) host)[i];
+		if (dtype == DTYPE_BF16)
+			values[i] = bf16_to_float(((bf16_t *) host)[i]);
+		else if (dtype == DTYPE_F16)
+			values[i] = f16_to_float(((f16_t *) host)[i]);
+		else
+			values[i] = ((float *) host)[i];
 	free(host);
 	return values;
 }

@@ -23,7 +23,7 @@ typedef struct Device
 extern int	device_open(int i, Device *device);
 extern void device_close(Device *device);
 
-/* Run a test on every device, in fp32 and in bf16. */
+/* Run a test on every device, in every type that it computes in. */
 extern void for_each_device(void (*test) (const Device *d));
 
 /*
@@ -47,6 +47,7 @@ extern void device_read_bytes(const Device *d, const void *tensor, void *bytes, 
 extern void device_free(const Device *d, void *tensor, size_t bytes);
 
 extern size_t test_dtype_bytes(DType dtype);
+extern const char *test_dtype_name(DType dtype);	/* "fp32", "bf16", "fp16" */
 
 /* Report a Status that is not STATUS_OK. */
 #define CHECK_OK(d, call) \
@@ -83,12 +84,12 @@ extern void check_tensor(const char *file, int line, const Device *d, const char
 
 /*
  * Relative error that rounding a result to dtype adds: half a unit in the last place is 2^-9 of the value for
- * bf16, and next to nothing beside the sums' own error for fp32.
+ * bf16, 2^-12 for fp16, and next to nothing beside the sums' own error for fp32.
  */
 static inline double
 rounding(DType dtype)
 {
-	return dtype == DTYPE_BF16 ? 1.0 / 256.0 : 1e-6;
+	return dtype == DTYPE_BF16 ? 1.0 / 256.0 : (dtype == DTYPE_F16 ? 1.0 / 2048.0 : 1e-6);
 }
 
 /*

@@ -1,6 +1,6 @@
 /*
  * devices_cpu.c - the configurations of the CPU backend: every instruction set of this machine, one thread and
- * several, fp32 and bf16.  With TEST_DEVICE in the environment only those whose label has it: "avx2, 1 threads".
+ * several, fp32, bf16 and fp16.  With TEST_DEVICE in the environment only those whose label has it: "avx2, 1 threads".
  */
 #include "regress/unit/ops/device.h"
 
@@ -18,7 +18,7 @@ static const struct
 /* An odd number, and more than some shapes have rows. */
 static const int thread_counts[] = {1, 2, 5};
 
-static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16};
+static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
 
 #define COUNT(array) ((int) (sizeof(array) / sizeof((array)[0])))
 
@@ -37,7 +37,7 @@ device_open(int i, Device *device)
 
 		device->dtype = dtypes[c % COUNT(dtypes)];
 		snprintf(device->label, sizeof(device->label), "%s, %d threads, %s", isas[a].label, threads,
-				 device->dtype == DTYPE_BF16 ? "bf16" : "fp32");
+				 test_dtype_name(device->dtype));
 		if ((only != NULL && strstr(device->label, only) == NULL)
 			|| cpu_backend_force_isa(isas[a].isa, NULL) != STATUS_OK)
 			continue;
@@ -46,7 +46,7 @@ device_open(int i, Device *device)
 		device->ops = cpu_backend();
 		cpu_backend_force_isa(NULL, NULL);
 		cpu_backend_emulate_bf16(isas[a].emulate_bf16);
-		status = device->ops->open(0, threads, &device->be, &err);
+		status = device->ops->open(&(OpenOptions) {.threads = threads}, &device->be, &err);
 		cpu_backend_emulate_bf16(0);
 		if (status != STATUS_OK)
 		{

@@ -476,26 +476,26 @@ ref_loss(LossKind kind, size_t m, size_t c, const double *logits, const double *
 
 /* torch.optim.SGD */
 void
-ref_sgd_step(size_t n, double *p, const double *g, double *buffer, const SgdArgs *a)
+ref_sgd_step(size_t n, double *p, const double *g, double *buffer, const SgdArgs *a, const StepState *s)
 {
 	size_t		i;
 
 	for (i = 0; i < n; i++)
 	{
-		double		d = g[i] + (double) a->weight_decay * p[i];
+		double		d = g[i] * (double) s->grad_multiplier + (double) a->weight_decay * p[i];
 
 		if (a->momentum != 0)
 		{
-			buffer[i] = a->step == 1 ? d : (double) a->momentum * buffer[i] + d;
+			buffer[i] = s->step == 1 ? d : (double) a->momentum * buffer[i] + d;
 			d = a->nesterov ? d + (double) a->momentum * buffer[i] : buffer[i];
 		}
-		p[i] -= (double) a->lr * d;
+		p[i] -= (double) s->lr * d;
 	}
 }
 
 /* torch.optim.Adam and AdamW */
 void
-ref_adam_step(size_t n, double *p, const double *g, double *m, double *v, const AdamArgs *a)
+ref_adam_step(size_t n, double *p, const double *g, double *m, double *v, const AdamArgs *a, const StepState *s)
 {
 	double		b1 = a->beta1,
 				b2 = a->beta2;
@@ -503,15 +503,15 @@ ref_adam_step(size_t n, double *p, const double *g, double *m, double *v, const 
 
 	for (i = 0; i < n; i++)
 	{
-		double		d = g[i];
+		double		d = g[i] * (double) s->grad_multiplier;
 
 		if (a->decoupled)
-			p[i] *= 1 - (double) a->lr * (double) a->weight_decay;
+			p[i] *= 1 - (double) s->lr * (double) a->weight_decay;
 		else
 			d += (double) a->weight_decay * p[i];
 		m[i] = b1 * m[i] + (1 - b1) * d;
 		v[i] = b2 * v[i] + (1 - b2) * d * d;
-		p[i] -= (double) a->lr * (m[i] / (1 - pow(b1, (double) a->step)))
-			/ (sqrt(v[i] / (1 - pow(b2, (double) a->step))) + (double) a->eps);
+		p[i] -= (double) s->lr * (m[i] / (1 - pow(b1, (double) s->step)))
+			/ (sqrt(v[i] / (1 - pow(b2, (double) s->step))) + (double) a->eps);
 	}
 }

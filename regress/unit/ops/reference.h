@@ -52,7 +52,9 @@ extern void ref_norm_bwd(size_t m, size_t c, int by_column, const double *x, con
 extern void ref_loss(LossKind kind, size_t m, size_t c, const double *logits, const double *targets,
 					 double grad_scale, double *dlogits, LossSums *sums);
 
-extern void ref_sgd_step(size_t n, double *p, const double *g, double *buffer, const SgdArgs *a);
-extern void ref_adam_step(size_t n, double *p, const double *g, double *m, double *v, const AdamArgs *a);
+extern void ref_sgd_step(size_t n, double *p, const double *g, double *buffer, const SgdArgs *a,
+						 const StepState *s);
+extern void ref_adam_step(size_t n, double *p, const double *g, double *m, double *v, const AdamArgs *a,
+						  const StepState *s);
 
 #endif							/* PGT_TEST_REFERENCE_H */

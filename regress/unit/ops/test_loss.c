@@ -54,8 +54,8 @@ loss(const Device *d, LossKind kind, size_t m, size_t c, double range)
 	dev_sums = device_put_bytes(d, &before, sizeof(before));
 	ref_loss(kind, m, c, logits, targets, scale, dlogits, &want);
 
-	CHECK_OK(d, d->ops->loss(d->be, kind, m, c, dev_logits, dev_targets, (float) scale, dev_d, d->dtype, dev_sums,
-							 err));
+	CHECK_OK(d, d->ops->loss(d->be, kind, m, c, dev_logits, dev_targets, (float) scale, NULL, dev_d, d->dtype,
+							 dev_sums, err));
 	/* gradients are differences of numbers below 1 (or the targets' size), times the scale */
 	CHECK_TENSOR(d, "dlogits", dev_d, d->dtype, dlogits, m * c, rounding(d->dtype), 1e-6);
 	device_read_bytes(d, dev_sums, &sums, sizeof(sums));
@@ -67,8 +67,8 @@ loss(const Device *d, LossKind kind, size_t m, size_t c, double range)
 	CHECK_CLOSE(sums.rows - before.rows, (double) m, 0, 1e-9);
 
 	/* evaluation: sums alone */
-	CHECK_OK(d, d->ops->loss(d->be, kind, m, c, dev_logits, dev_targets, (float) scale, NULL, d->dtype, dev_sums,
-							 err));
+	CHECK_OK(d, d->ops->loss(d->be, kind, m, c, dev_logits, dev_targets, (float) scale, NULL, NULL, d->dtype,
+							 dev_sums, err));
 	device_read_bytes(d, dev_sums, &sums, sizeof(sums));
 	CHECK_CLOSE(sums.loss - before.loss, 2 * want.loss, 2e-6, 1e-6);
 	device_free(d, dev_logits, m * c * sizeof(float));
@@ -131,7 +131,7 @@ loss_nan(const Device *d)
 			logits[5 * c + (kind == LOSS_CROSS_ENTROPY ? 1 : 0)] = bad[b];
 			dev_logits = device_put(d, logits, m * c, DTYPE_F32);
 			dev_sums = device_put_bytes(d, &sums, sizeof(sums));
-			CHECK_OK(d, d->ops->loss(d->be, (LossKind) kind, m, c, dev_logits, dev_targets, 1, dev_d, d->dtype,
+			CHECK_OK(d, d->ops->loss(d->be, (LossKind) kind, m, c, dev_logits, dev_targets, 1, NULL, dev_d, d->dtype,
 									 dev_sums, err));
 			device_read_bytes(d, dev_sums, &sums, sizeof(sums));
 			if (is_classification(kind) && bad[b] < 0)
@@ -163,13 +163,13 @@ bad_target(const Device *d)
 			   *dev_sums = device_put_bytes(d, &sums, sizeof(sums));
 
 	CHECK_STATUS(d, STATUS_INVALID,
-				 d->ops->loss(d->be, LOSS_CROSS_ENTROPY, 4, 3, dev_logits, dev_targets, 1, NULL, d->dtype, dev_sums,
+				 d->ops->loss(d->be, LOSS_CROSS_ENTROPY, 4, 3, dev_logits, dev_targets, 1, NULL, NULL, d->dtype, dev_sums,
 							  err));
 	CHECK_STATUS(d, STATUS_INVALID,
-				 d->ops->loss(d->be, LOSS_CROSS_ENTROPY, 1, 3, dev_logits, (int32_t *) dev_targets + 5, 1, NULL,
+				 d->ops->loss(d->be, LOSS_CROSS_ENTROPY, 1, 3, dev_logits, (int32_t *) dev_targets + 5, 1, NULL, NULL,
 							  d->dtype, dev_sums, err));
 	CHECK_STATUS(d, STATUS_INVALID,
-				 d->ops->loss(d->be, LOSS_BCE_WITH_LOGITS, 3, 1, dev_logits, dev_targets, 1, NULL, d->dtype,
+				 d->ops->loss(d->be, LOSS_BCE_WITH_LOGITS, 3, 1, dev_logits, dev_targets, 1, NULL, NULL, d->dtype,
 							  dev_sums, err));
 	device_read_bytes(d, dev_sums, &sums, sizeof(sums));
 	CHECK(sums.rows == 0 && sums.loss == 0, "%s: a refused batch was counted", d->label);
