@@ -40,10 +40,33 @@ $(BUILD)/cudasim-test/%.cu.o: regress/unit/cudasim/%.cu
 $(BUILD)/test_cudasim: $(CUDASIM_TEST_OBJECTS) $(CUDASIM_LIB)
 	$(CC) -o $@ $^ $(CUDASIM_LIBS)
 
+# The CUDA backend's kernels compiled by g++, on the stand-in: all tests of the operations, and of failures.
+CUDASIM_BACKEND_OBJECTS = $(patsubst %,$(BUILD)/cudasim-backend/%.o,kernels/error.c $(wildcard kernels/cuda/*.c kernels/cuda/*.cu))
+OPS_CUDA_TEST_SOURCES = $(OPS_TEST_SOURCES) devices_cuda.c test_cuda.c
+OPS_CUDA_TEST_OBJECTS = $(OPS_CUDA_TEST_SOURCES:%.c=$(BUILD)/ops-cuda-test/%.o)
+
+UNIT_TESTS += $(BUILD)/test_ops_cuda
+
+$(BUILD)/cudasim-backend/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -O2 -g $(WARNINGS) -DPGT_CUDASIM -I. -isystem $(CUDA_HOME)/include -MMD -MP -c $< -o $@
+
+$(BUILD)/cudasim-backend/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(CXX) $(CUDASIM_CXXFLAGS) -Wno-unknown-pragmas -DPGT_CUDASIM -x c++ -c $< -o $@
+
+$(BUILD)/ops-cuda-test/%.o: regress/unit/ops/%.c
+	@mkdir -p $(@D)
+	$(CC) $(OPS_TEST_CFLAGS) -isystem $(CUDA_HOME)/include -c $< -o $@
+
+$(BUILD)/test_ops_cuda: $(OPS_CUDA_TEST_OBJECTS) $(CUDASIM_BACKEND_OBJECTS) $(CUDASIM_LIB)
+	$(CC) -o $@ $^ $(CUDASIM_LIBS)
+
 .PHONY: check-cudasim
 check-cudasim: $(BUILD)/test_cudasim
 	$(BUILD)/test_cudasim
 
 endif
 
--include $(wildcard $(BUILD)/cudasim/*.d $(BUILD)/cudasim-test/*.d)
+-include $(wildcard $(BUILD)/cudasim/*.d $(BUILD)/cudasim-test/*.d $(BUILD)/ops-cuda-test/*.d \
+	$(BUILD)/cudasim-backend/*/*.d $(BUILD)/cudasim-backend/*/*/*.d)

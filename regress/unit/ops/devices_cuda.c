@@ -48,10 +48,11 @@ device_open(int i, Device *device)
 			continue;
 		cudasim_reset();
 		/* so few that loops over more work than threads go round */
-		cudasim_set_processors(3);
+		cudasim_set_processors(1);
 		cudasim_set_order(worlds[w].order, SEED);
 		cuda_backend_without_dnn(worlds[w].without_dnn);
 		device->ops = pg_train_backend();
+		device->low_parameters = !worlds[w].without_dnn;
 		if (device->ops->open(&options, &device->be, &err) != STATUS_OK)
 		{
 			CHECK(0, "cannot open the simulated device: %s", err.message);
