@@ -21,7 +21,7 @@ SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omi
 
 all: module
 
-include kernels/kernels.mk engine/engine.mk regress/unit/ops/ops.mk regress/cudasim/cudasim.mk
+include kernels/kernels.mk engine/engine.mk regress/unit/ops/ops.mk
 
 ENGINE = $(BUILD)/pg_train_engine
 # The part of the engine that scores inside a backend; in link order.
@@ -33,6 +33,9 @@ ifneq ($(and $(NVCC),$(wildcard kernels/cuda/*.cu)),)
 include kernels/cuda/cuda.mk
 CUDA_LIBRARY = $(BUILD)/pg_train_cuda.so
 endif
+
+# CUDA on the CPU, for tests; it needs NVIDIA's headers only.
+include regress/cudasim/cudasim.mk
 
 MODULE_MAKE = $(MAKE) --no-print-directory -f extension/module.mk EXTVERSION=$(EXTVERSION) \
 	SCORING_ARCHIVES="$(SCORING_ARCHIVES)"

@@ -105,6 +105,13 @@ programs_of()
 	make -s --no-print-directory print-"$1"
 }
 
+# What cannot be tested on this machine, and why.
+skip_whole()
+{
+	printf '%-44s skipped: %s\n' "$1" "$2"
+	skipped=$((skipped + 1))
+}
+
 unit_tests()
 {
 	local kind=$1 variable=$2 file
@@ -212,7 +219,11 @@ for kind in $CHECK
 do
 	case $kind in
 		includes) wanted includes && program includes scripts/check_includes.sh ;;
-		unit) unit_tests unit UNIT_TESTS ;;
+		unit)
+			unit_tests unit UNIT_TESTS
+			reason=$(programs_of CUDASIM_SKIPPED)
+			[ -z "$reason" ] || skip_whole "unit/test_cudasim, unit/test_ops_cuda" "$reason"
+			;;
 		sanitized) unit_tests sanitized SANITIZED_UNIT_TESTS ;;
 		regress) regress regress "$TEST_TOOLS/regress/pg_regress" sql .sql ;;
 		isolation)

@@ -1,18 +1,19 @@
-# cudasim.mk - the CPU stand-in for CUDA, and its tests.  Included by the Makefile, which sets BUILD and WARNINGS.
+# cudasim.mk - the CPU stand-in for CUDA, and its tests.  Included by the Makefile, which sets BUILD, WARNINGS and, where
+# there is nvcc, CUDA_HOME, after regress/unit/ops/ops.mk, whose tests it runs on the stand-in.
 #
 # $(BUILD)/libcudasim.a takes the place of NVIDIA's libraries.  It is compiled against NVIDIA's headers, so that every call
 # has the signature it says; where they are not found, CUDASIM_SKIPPED says so and nothing of this is built.
 
-CUDA_HOME ?= /usr/local/cuda
+CUDASIM_HOME = $(firstword $(CUDA_HOME) $(wildcard /usr/local/cuda) /usr)
 CUDASIM_HEADERS = cuda_runtime.h cublasLt.h cudnn.h nccl.h
 CUDASIM_MISSING = $(strip $(foreach header,$(CUDASIM_HEADERS),\
-	$(if $(wildcard $(CUDA_HOME)/include/$(header) /usr/include/$(header)),,$(header))))
+	$(if $(wildcard $(CUDASIM_HOME)/include/$(header) /usr/include/$(header)),,$(header))))
 
 ifneq ($(CUDASIM_MISSING),)
-CUDASIM_SKIPPED = CUDA is not simulated: there is no $(CUDASIM_MISSING) below $(CUDA_HOME)/include
+CUDASIM_SKIPPED = CUDA is not simulated: there is no $(CUDASIM_MISSING) below $(CUDASIM_HOME)/include
 else
 
-CUDASIM_CXXFLAGS = -std=gnu++17 -O3 -g $(WARNINGS) -Wno-unused-parameter -I. -isystem $(CUDA_HOME)/include -MMD -MP
+CUDASIM_CXXFLAGS = -std=gnu++17 -O3 -g $(WARNINGS) -Wno-unused-parameter -I. -isystem $(CUDASIM_HOME)/include -MMD -MP
 CUDASIM_LIB = $(BUILD)/libcudasim.a
 CUDASIM_LIBS = -lstdc++ -lm -pthread
 CUDASIM_OBJECTS = $(patsubst regress/cudasim/%.cpp,$(BUILD)/cudasim/%.o,$(wildcard regress/cudasim/*.cpp))
@@ -31,7 +32,7 @@ $(CUDASIM_LIB): $(CUDASIM_OBJECTS)
 
 $(BUILD)/cudasim-test/%.c.o: regress/unit/cudasim/%.c
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 -O2 -g $(WARNINGS) -I. -isystem $(CUDA_HOME)/include -MMD -MP -c $< -o $@
+	$(CC) -std=gnu11 -O2 -g $(WARNINGS) -I. -isystem $(CUDASIM_HOME)/include -MMD -MP -c $< -o $@
 
 $(BUILD)/cudasim-test/%.cu.o: regress/unit/cudasim/%.cu
 	@mkdir -p $(@D)
@@ -49,7 +50,7 @@ UNIT_TESTS += $(BUILD)/test_ops_cuda
 
 $(BUILD)/cudasim-backend/%.c.o: %.c
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 -O2 -g $(WARNINGS) -DPGT_CUDASIM -I. -isystem $(CUDA_HOME)/include -MMD -MP -c $< -o $@
+	$(CC) -std=gnu11 -O2 -g $(WARNINGS) -DPGT_CUDASIM -I. -isystem $(CUDASIM_HOME)/include -MMD -MP -c $< -o $@
 
 $(BUILD)/cudasim-backend/%.cu.o: %.cu
 	@mkdir -p $(@D)
@@ -57,7 +58,7 @@ $(BUILD)/cudasim-backend/%.cu.o: %.cu
 
 $(BUILD)/ops-cuda-test/%.o: regress/unit/ops/%.c
 	@mkdir -p $(@D)
-	$(CC) $(OPS_TEST_CFLAGS) -isystem $(CUDA_HOME)/include -c $< -o $@
+	$(CC) $(OPS_TEST_CFLAGS) -isystem $(CUDASIM_HOME)/include -c $< -o $@
 
 $(BUILD)/test_ops_cuda: $(OPS_CUDA_TEST_OBJECTS) $(CUDASIM_BACKEND_OBJECTS) $(CUDASIM_LIB)
 	$(CC) -o $@ $^ $(CUDASIM_LIBS)

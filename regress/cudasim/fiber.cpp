@@ -12,20 +12,25 @@
 
 static const size_t STACK = 128 * 1024;
 static const size_t PAGE = 4096;
+/* Stacks begin at different places in their pages, or all would want the same lines of the caches. */
+static const size_t STAGGER = 5 * 64;
 
 namespace sim
 {
 
-/* A stack with a page below it that nobody may touch. */
+/* A new stack and its size; below it is a page that nobody may touch. */
 static char *
-stack_new()
+stack_new(size_t *size)
 {
+	static size_t stagger;
 	char *stack = (char *) mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
 								0);
 
 	if (stack == MAP_FAILED)
 		abort();
 	mprotect(stack, PAGE, PROT_NONE);
+	stagger = (stagger + STAGGER) % (4 * PAGE);
+	*size = STACK - stagger;
 	return stack;
 }
 
@@ -65,7 +70,9 @@ Fiber *
 fiber_new(void (*entry) ())
 {
 	Fiber *fiber = new Fiber();
-	void **top = (void **) (stack_new() + STACK);
+	size_t size;
+	char *stack = stack_new(&size);
+	void **top = (void **) (stack + size);
 
 	/* six registers, the address to return to, and none to return to from there, which also aligns the stack */
 	*--top = nullptr;
@@ -97,8 +104,7 @@ fiber_new(void (*entry) ())
 	ucontext_t *context = new ucontext_t();
 
 	getcontext(context);
-	context->uc_stack.ss_sp = stack_new();
-	context->uc_stack.ss_size = STACK;
+	context->uc_stack.ss_sp = stack_new(&context->uc_stack.ss_size);
 	makecontext(context, entry, 0);
 	fiber->stack_pointer = context;
 	return fiber;
