@@ -431,7 +431,7 @@ using namespace sim;
 
 /* A lost device makes every call fail. */
 #define CUBLAS_CALL() \
-	Call		call(__func__, Library::cublas); \
+	Call		call(__func__); \
 	if (call.error != cudaSuccess) \
 		return CUBLAS_STATUS_EXECUTION_FAILED
 
@@ -454,7 +454,7 @@ cublasLtCreate(cublasLtHandle_t *out)
 cublasStatus_t
 cublasLtDestroy(cublasLtHandle_t handle)
 {
-	Call call(__func__, Library::cublas);
+	Call call(__func__);
 
 	if (handle == nullptr)
 		return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -514,7 +514,7 @@ cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint6
 cublasStatus_t
 cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 {
-	Call call(__func__, Library::cublas);
+	Call call(__func__);
 
 	return descriptor_free<cublasLtMatrixLayoutOpaque_t, Layout>(layout, LAYOUT_MAGIC);
 }
@@ -548,7 +548,7 @@ cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
 cublasStatus_t
 cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
 {
-	Call call(__func__, Library::cublas);
+	Call call(__func__);
 
 	return descriptor_free<cublasLtMatmulDescOpaque_t, MatmulDesc>(desc, DESC_MAGIC);
 }
@@ -578,7 +578,7 @@ cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 cublasStatus_t
 cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
 {
-	Call call(__func__, Library::cublas);
+	Call call(__func__);
 
 	return descriptor_free<cublasLtMatmulPreferenceOpaque_t, Preference>(preference, PREFERENCE_MAGIC);
 }

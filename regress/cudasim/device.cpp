@@ -72,14 +72,17 @@ cudaSetDeviceFlags(unsigned int flags)
 	return result((flags & ~(unsigned) cudaDeviceMask) == 0 ? cudaSuccess : cudaErrorInvalidValue);
 }
 
-/* Frees all that the device holds; an error that has stuck is gone, too. */
+/* Forgets the device's work and memory; an error that has stuck is gone, too. */
 cudaError_t
 cudaDeviceReset(void)
 {
 	Call call(__func__);
-	State &s = state();
 
-	s.device[current_device()].sticky = cudaSuccess;
+	if (call.injected)
+		return result(call.error);
+	stream_drop(current_device());
+	memory_reset_device(current_device());
+	state().device[current_device()].sticky = cudaSuccess;
 	return cudaSuccess;
 }
 

@@ -546,7 +546,7 @@ run_plan(cudnnHandle_t handle, const std::shared_ptr<Descriptor> &plan, const De
 using namespace sim;
 
 #define CUDNN_CALL() \
-	Call		call(__func__, Library::cudnn); \
+	Call		call(__func__); \
 	if (call.error != cudaSuccess) \
 		return refuse(CUDNN_STATUS_EXECUTION_FAILED_CUDART, "the device is lost")
 
@@ -571,7 +571,7 @@ cudnnCreate(cudnnHandle_t *out)
 cudnnStatus_t
 cudnnDestroy(cudnnHandle_t handle)
 {
-	Call call(__func__, Library::cudnn);
+	Call call(__func__);
 
 	if (handle == nullptr)
 		return CUDNN_STATUS_BAD_PARAM_NULL_POINTER;
@@ -661,7 +661,7 @@ cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDesc
 cudnnStatus_t
 cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor)
 {
-	Call call(__func__, Library::cudnn);
+	Call call(__func__);
 	Handle *handle = handle_of(descriptor);
 
 	if (handle == nullptr)

@@ -311,13 +311,21 @@ give_back(char *start)
 }
 
 void
+memory_reset_device(int device)
+{
+	Device &d = state().device[device];
+
+	while (!d.blocks.empty())
+		give_back(d.blocks.begin()->first);
+}
+
+void
 memory_reset()
 {
 	State &s = state();
 
-	for (Device &d : s.device)
-		while (!d.blocks.empty())
-			give_back(d.blocks.begin()->first);
+	for (int i = 0; i < 16; i++)
+		memory_reset_device(i);
 	for (auto &p : s.pinned)
 		munmap(p.first, round_up(p.second, PAGE));
 	s.pinned.clear();
@@ -329,13 +337,14 @@ static cudaError_t
 allocate_pinned(const char *name, void **out, size_t bytes)
 {
 	State &s = state();
+	cudaError_t error;
 	void *pages;
 
 	if (out == nullptr)
 		return cudaErrorInvalidValue;
 	*out = nullptr;
-	if (bytes == 0)
-		return cudaSuccess;
+	if ((error = capture_forbids()) != cudaSuccess || bytes == 0)
+		return error;
 	if (allocation_fails(name))
 		return cudaErrorMemoryAllocation;
 	pages = mmap(nullptr, round_up(bytes, PAGE), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -407,7 +416,7 @@ cudaFree(void *ptr)
 	return error != cudaSuccess ? result(error) : call.release();
 }
 
-/* Ordered with the stream: only then the block is there, or gone.  The stand-in waits for the stream. */
+/* The block is there at once, and not only when the stream comes to it. */
 cudaError_t
 cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
 {
@@ -424,6 +433,7 @@ cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
 	return *out != nullptr ? cudaSuccess : result(cudaErrorMemoryAllocation);
 }
 
+/* The stand-in waits for the stream. */
 cudaError_t
 cudaFreeAsync(void *ptr, cudaStream_t stream)
 {
@@ -482,11 +492,14 @@ cudaError_t
 cudaHostRegister(void *ptr, size_t bytes, unsigned int flags)
 {
 	State &s = state();
+	cudaError_t error;
 
 	CUDART_CALL();
 	(void) flags;
 	if (ptr == nullptr || bytes == 0)
 		return result(cudaErrorInvalidValue);
+	if ((error = capture_forbids()) != cudaSuccess)
+		return result(error);
 	if (memory_is_pinned(ptr, 0) || memory_is_pinned((char *) ptr + bytes - 1, 0))
 		return result(cudaErrorHostMemoryAlreadyRegistered);
 	if (allocation_fails(__func__))

@@ -421,7 +421,7 @@ leave(ncclComm *comm, RankState state)
 using namespace sim;
 
 #define NCCL_CALL() \
-	Call		call(__func__, Library::nccl); \
+	Call		call(__func__); \
 	if (call.error != cudaSuccess) \
 		return ncclUnhandledCudaError
 
@@ -553,7 +553,7 @@ ncclCommFinalize(ncclComm_t comm)
 ncclResult_t
 ncclCommDestroy(ncclComm_t comm)
 {
-	Call call(__func__, Library::nccl);
+	Call call(__func__);
 
 	if (comm == nullptr)
 		return ncclInvalidArgument;
@@ -566,7 +566,7 @@ ncclCommDestroy(ncclComm_t comm)
 ncclResult_t
 ncclCommAbort(ncclComm_t comm)
 {
-	Call call(__func__, Library::nccl);
+	Call call(__func__);
 
 	if (comm == nullptr)
 		return ncclInvalidArgument;

@@ -36,14 +36,6 @@ enum class Step
 /* Runs again from the start each time a graph is launched. */
 using Work = std::function<Step()>;
 
-enum class Library
-{
-	cudart,
-	cublas,
-	cudnn,
-	nccl
-};
-
 /* A recorded event: done when the stream has come to it. */
 struct Record
 {
@@ -190,7 +182,7 @@ extern cudaError_t result(cudaError_t error);
 class Call
 {
 public:
-	explicit Call(const char *name, Library library = Library::cudart);
+	explicit Call(const char *name);
 	/* cudaSuccess, or what the call has to return */
 	cudaError_t error = cudaSuccess;
 	/* the error was asked for, and is not the device's own */
@@ -221,6 +213,7 @@ extern bool memory_open_at(const void *ptr);
 extern bool memory_check_fences(int device, const char *after);
 extern void memory_check_touched(int device, const char *after);
 extern void memory_protect_all();
+extern void memory_reset_device(int device);
 extern void memory_reset();
 extern std::string memory_describe(const void *ptr);
 extern void memory_poison(void *ptr, size_t bytes);
@@ -237,6 +230,8 @@ extern cudaError_t drain_device(int device);
 extern Step execute(int device, const char *name, const Work &work);
 extern bool in_device_mode();
 extern void stream_reset();
+/* Forget the work of a device. */
+extern void stream_drop(int device);
 
 /* graph.cpp */
 /* Not allowed while a capture of this thread forbids it: then the capture is lost. */

@@ -123,12 +123,11 @@ result(cudaError_t error)
 	return error;
 }
 
-Call::Call(const char *name, Library library)
+Call::Call(const char *name)
 	: guard(state().lock)
 {
 	State &s = state();
 
-	(void) library;
 	if (in_device_mode())
 	{
 		error = cudaErrorNotPermitted;	/* a host function in a stream must not call CUDA */

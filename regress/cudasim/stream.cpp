@@ -218,6 +218,13 @@ drain_device(int device)
 }
 
 void
+stream_drop(int device)
+{
+	for (CUstream_st *stream : state().device[device].streams)
+		stream->queue.clear();
+}
+
+void
 stream_reset()
 {
 	State &s = state();
@@ -613,11 +620,15 @@ cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t
 cudaEventQuery(cudaEvent_t event)
 {
+	cudaError_t error;
+
 	CUDART_CALL();
 	if (event == nullptr)
 		return result(cudaErrorInvalidResourceHandle);
 	if (event->capture != nullptr)
 		return result(cudaErrorCapturedEvent);
+	if ((error = capture_forbids()) != cudaSuccess)
+		return result(error);
 	if (event->record == nullptr || event->record->done)
 		return cudaSuccess;
 	if (event->record->queries++ == 0)

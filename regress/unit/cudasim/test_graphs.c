@@ -156,6 +156,7 @@ TEST(waits_and_allocations_spoil_a_capture)
 	CHECK_SPOILS(cudaStreamCaptureModeThreadLocal, cudaErrorStreamCaptureUnsupported, cudaDeviceSynchronize());
 	CHECK_SPOILS(cudaStreamCaptureModeGlobal, cudaErrorStreamCaptureUnsupported, cudaMalloc(&p, 64));
 	CHECK_SPOILS(cudaStreamCaptureModeGlobal, cudaErrorStreamCaptureUnsupported, cudaFree(z));
+	CHECK_SPOILS(cudaStreamCaptureModeThreadLocal, cudaErrorStreamCaptureUnsupported, cudaMallocHost(&p, 64));
 	CHECK_SPOILS(cudaStreamCaptureModeThreadLocal, cudaErrorStreamCaptureUnsupported,
 				 cudaMemcpy(&host, x, 4, cudaMemcpyDeviceToHost));
 }

@@ -217,6 +217,24 @@ TEST(memory_runs_out_where_the_setting_says)
 	CHECK_NOTHING_LIVE();
 }
 
+TEST(a_reset_brings_a_lost_device_back_without_its_memory)
+{
+	float	   *x;
+
+	sim_begin();
+	x = sim_put(NULL, 64);
+	cudasim_fail_call(1, cudaErrorIllegalAddress, 1);
+	CHECK_CUDA(cudaErrorIllegalAddress, cudaMemset(x, 0, 4));
+	CHECK_CUDA(cudaErrorIllegalAddress, cudaMemset(x, 0, 4));
+	CUDA_OK(cudaDeviceReset());
+	CHECK_NOTHING_LIVE();
+	cudaGetLastError();
+	CHECK_CUDA(cudaErrorInvalidValue, cudaMemset(x, 0, 4));
+	x = sim_put(NULL, 64);
+	CUDA_OK(cudaMemset(x, 0, 4));
+	CUDA_OK(cudaFree(x));
+}
+
 TEST(registered_memory_is_pinned_until_it_is_not)
 {
 	char	   *page = aligned_alloc(4096, 8192);
