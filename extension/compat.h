@@ -6,10 +6,17 @@
 
 #include "postgres.h"
 
+#include "catalog/pg_proc.h"
+#include "commands/explain.h"
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+#endif
 #include "executor/executor.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "parser/analyze.h"
+#include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/tuplesort.h"
 #if PG_VERSION_NUM >= 160000
@@ -101,6 +108,39 @@ CompatTuplesortGetDatum(Tuplesortstate *state, Datum *value, bool *isnull)
 	return tuplesort_getdatum(state, true, false, value, isnull, NULL);
 #else
 	return tuplesort_getdatum(state, true, value, isnull, NULL);
+#endif
+}
+
+/* May a role do that with a function? */
+static inline AclResult
+CompatFunctionAclCheck(Oid function, Oid role, AclMode mode)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ProcedureRelationId, function, role, mode);
+#else
+	return pg_proc_aclcheck(function, role, mode);
+#endif
+}
+
+/* The condition on which a window node stops early. */
+static inline List *
+CompatRunCondition(const WindowAgg *plan)
+{
+#if PG_VERSION_NUM >= 150000
+	return plan->runCondition;
+#else
+	return NIL;
+#endif
+}
+
+/* Is it neither OLD nor NEW of RETURNING? */
+static inline bool
+CompatIsCurrentRow(const Var *var)
+{
+#if PG_VERSION_NUM >= 180000
+	return var->varreturningtype == VAR_RETURNING_DEFAULT;
+#else
+	return true;
 #endif
 }
 

@@ -203,8 +203,40 @@ DropOlderVersions(const CachedModel *newer)
 	}
 }
 
+/* Give a model the network for so many rows a call, in place of the one that it may have. */
+static void
+LoadNetwork(CachedModel *model, const ModelReference *resolved, int rows)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "pg_train network", ALLOCSET_SMALL_SIZES);
+	Model	   *network;
+
+	rows = NetworkBatchRows(model->version, rows);
+	network = NetworkLoad(resolved, model->version, rows, context);
+	if (model->network_context != NULL)
+		MemoryContextDelete(model->network_context);
+	MemoryContextSetParent(context, model->context);
+	model->network_context = context;
+	model->model = network;
+	model->max_rows = rows;
+}
+
+/* Let a model take so many rows a call, which it was loaded for fewer of. */
+static void
+EnlargeModel(CachedModel *model, const ModelReference *resolved, int rows)
+{
+	size_t		before = model_bytes(model->model);
+	Size		more;
+
+	if (NetworkBatchRows(model->version, rows) <= model->max_rows)
+		return;
+	LoadNetwork(model, resolved, rows);
+	more = model_bytes(model->model) - before;
+	model->bytes += more;
+	models_bytes += more;
+}
+
 static CachedModel *
-LoadModel(const ModelReference *resolved)
+LoadModel(const ModelReference *resolved, int rows)
 {
 	MemoryContext context;
 	MemoryContext old;
@@ -218,7 +250,7 @@ LoadModel(const ModelReference *resolved)
 	model->version = CatalogReadVersion(resolved);
 	model->version_xmin = resolved->version_xmin;
 	model->relid = model_relid;
-	model->model = NetworkLoad(resolved, model->version, 1, context);
+	LoadNetwork(model, resolved, rows);
 	model->input = palloc_extended(sizeof(float) * model->version->encoders->input_width,
 								   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	model->output = palloc0(sizeof(float) * model->version->outputs);
@@ -239,7 +271,7 @@ LoadModel(const ModelReference *resolved)
 }
 
 CachedModel *
-ModelCacheAcquire(const char *reference)
+ModelCacheAcquire(const char *reference, int rows)
 {
 	const ModelReference *resolved;
 	ModelReference fresh;
@@ -263,7 +295,9 @@ ModelCacheAcquire(const char *reference)
 
 	model = FindModel(resolved);
 	if (model == NULL)
-		model = LoadModel(resolved);
+		model = LoadModel(resolved, rows);
+	else if (rows > model->max_rows)
+		EnlargeModel(model, resolved, rows);
 	model->pins++;
 	dlist_move_head(&models, &model->lru);
 	MakeRoom();

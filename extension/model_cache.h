@@ -18,7 +18,8 @@
 typedef struct CachedModel
 {
 	ModelVersion *version;		/* without tensors */
-	Model	   *model;			/* for one row a call */
+	Model	   *model;
+	int			max_rows;		/* what model takes at once; more are scored in turns */
 	float	   *input;			/* [encoders->input_width] scratch */
 	float	   *output;			/* [outputs] scratch */
 	int			nclasses;		/* 0: regression */
@@ -29,6 +30,7 @@ typedef struct CachedModel
 	TransactionId version_xmin;
 	Oid			relid;			/* pgtrain.model */
 	MemoryContext context;
+	MemoryContext network_context;	/* of model, below context */
 	Size		bytes;
 	int			pins;
 } CachedModel;
@@ -44,10 +46,11 @@ extern uint64 relation_generation;
 extern void ModelCacheInit(void);
 
 /*
- * The model of a reference, as the active snapshot sees it.  ERROR if there is none or the current role may not use
- * it.  The caller holds it until ModelCacheRelease, which may be called from a memory context's callback.
+ * The model of a reference, as the active snapshot sees it, for up to rows rows a call or as many as fit bounded memory.
+ * ERROR if there is none or the current role may not use it.  The caller holds it until ModelCacheRelease, which may be
+ * called from a memory context's callback.
  */
-extern CachedModel *ModelCacheAcquire(const char *reference);
+extern CachedModel *ModelCacheAcquire(const char *reference, int rows);
 extern void ModelCacheRelease(CachedModel *model);
 
 #endif							/* PGT_MODEL_CACHE_H */

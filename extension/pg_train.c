@@ -1,11 +1,12 @@
 /*
- * pg_train.c - the module: settings, and nothing else.  No library is opened, no process and no thread started.
+ * pg_train.c - the module: settings and hooks, and nothing else.  No library is opened, no process and no thread started.
  */
 #include "postgres.h"
 
 #include "fmgr.h"
 #include "utils/guc.h"
 
+#include "extension/batch.h"
 #include "extension/compat.h"
 #include "extension/engine_process.h"
 #include "extension/model_cache.h"
@@ -55,5 +56,6 @@ _PG_init(void)
 							 NULL, NULL, NULL);
 	EngineProcessInit();
 	ModelCacheInit();
+	BatchInit();
 	CompatReservePrefix("pg_train");
 }

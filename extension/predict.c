@@ -6,42 +6,29 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
-#include "utils/typcache.h"
 
-#include "extension/classes.h"
 #include "extension/compat.h"
 #include "extension/model_cache.h"
+#include "extension/prediction.h"
 #include "extension/report.h"
-#include "extension/row_binding.h"
+#include "extension/row_reader.h"
 
 /* Models that a call site holds at once; more only where the model's name comes from a column. */
 #define MAX_SITE_MODELS 8
 
 typedef struct SiteModel
 {
-	MemoryContext context;		/* of this and of the binding */
+	MemoryContext context;		/* of this and of what the reader keeps */
 	CachedModel *model;
 	int			reference_length;
 	char	   *reference;
-
-	/* The row type seen last, and how it binds. */
-	Oid			row_type;
-	int32		row_typmod;
-	uint64		row_generation; /* of relation_generation, when row_identifier was right */
-	uint64		row_identifier;
-	MemoryContext binding_context;
-	RowBinding *binding;
-	TupleDesc	desc;
-	Datum	   *values;
-	bool	   *nulls;
+	RowReader	reader;
 } SiteModel;
 
 /* What tells a snapshot from another one of the same transaction. */
@@ -154,7 +141,8 @@ AddSiteModel(Site *site, const text *reference)
 	model->context = context;
 	model->reference = MemoryContextStrdup(context, name);
 	model->reference_length = strlen(name);
-	model->model = ModelCacheAcquire(name);
+	model->model = ModelCacheAcquire(name, 1);
+	RowReaderInit(&model->reader, model->model->version, context);
 	site->models[i] = model;
 	site->held[i] = model->model;
 	pfree(name);
@@ -209,95 +197,29 @@ GetSiteModel(FunctionCallInfo fcinfo)
 	return FindSiteModel(fcinfo->flinfo, reference);
 }
 
-static void
-BindRow(SiteModel *model, Oid type, int32 typmod)
-{
-	uint64		generation = relation_generation;
-	uint64		identifier = assign_record_type_identifier(type, typmod);
-	MemoryContext old;
-	TupleDesc	desc;
-
-	/* A relation has changed, but not this row type? */
-	if (model->binding != NULL && model->row_type == type && model->row_typmod == typmod &&
-		model->row_identifier == identifier)
-	{
-		model->row_generation = generation;
-		return;
-	}
-
-	model->binding = NULL;
-	if (model->binding_context == NULL)
-		model->binding_context = AllocSetContextCreate(model->context, "pg_train binding", ALLOCSET_SMALL_SIZES);
-	else
-		MemoryContextReset(model->binding_context);
-	old = MemoryContextSwitchTo(model->binding_context);
-	desc = lookup_rowtype_tupdesc(type, typmod);
-	/* with the constraints come what heap_deform_tuple checks a row against and defaults for short rows */
-	model->desc = CreateTupleDescCopyConstr(desc);
-	ReleaseTupleDesc(desc);
-	model->binding = RowBindingCreate(model->model->version, model->desc);
-	model->values = palloc(sizeof(Datum) * model->desc->natts);
-	model->nulls = palloc(sizeof(bool) * model->desc->natts);
-	MemoryContextSwitchTo(old);
-
-	model->row_type = type;
-	model->row_typmod = typmod;
-	model->row_identifier = identifier;
-	model->row_generation = generation;
-}
-
 /* Run the network on a row; NULL: a feature is NULL. */
 static const float *
 ForwardRow(FunctionCallInfo fcinfo, SiteModel *model)
 {
 	HeapTupleHeader row = PG_GETARG_HEAPTUPLEHEADER(1);
-	Oid			type = HeapTupleHeaderGetTypeId(row);
-	int32		typmod = HeapTupleHeaderGetTypMod(row);
 	CachedModel *cached = model->model;
-	HeapTupleData tuple;
+	RowReader  *reader = &model->reader;
 	Error		err;
 
-	if (unlikely(model->binding == NULL || model->row_type != type || model->row_typmod != typmod ||
-				 model->row_generation != relation_generation))
-		BindRow(model, type, typmod);
-
-	tuple.t_len = HeapTupleHeaderGetDatumLength(row);
-	ItemPointerSetInvalid(&tuple.t_self);
-	tuple.t_tableOid = InvalidOid;
-	tuple.t_data = row;
-	heap_deform_tuple(&tuple, model->desc, model->values, model->nulls);
-
-	if (!RowBindingEncode(model->binding, model->values, model->nulls, cached->input))
-		return NULL;
+	if (unlikely(!RowReaderKnows(reader, row)))
+		RowReaderBind(reader, row);
+	switch (RowReaderEncode(reader, row, cached->input))
+	{
+		case ROW_ENCODED:
+			break;
+		case ROW_HAS_NULL:
+			return NULL;
+		case ROW_INVALID:
+			RowBindingReport(reader->binding, reader->values, reader->nulls);
+	}
 	if (model_forward(cached->model, 1, cached->input, cached->output, &err) != STATUS_OK)
 		ReportError(&err);
 	return cached->output;
-}
-
-static void pg_attribute_noreturn()
-WrongArrayLength(const ModelVersion *version, int length)
-{
-	StringInfoData features;
-
-	initStringInfo(&features);
-	for (int i = 0; i < version->encoders->ncolumns; i++)
-	{
-		const ColumnEncoder *column = &version->encoders->columns[i];
-
-		if (features.len > 1000)
-		{
-			appendStringInfoString(&features, ", ...");
-			break;
-		}
-		appendStringInfo(&features, "%s\"%s\"", i > 0 ? ", " : "", column->column);
-		if (column->kind != ENCODER_NUMBER)
-			appendStringInfo(&features, " (%d values)", column->width);
-	}
-	ereport(ERROR,
-			(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-			 errmsg("array has %d elements, but model \"%s\" takes %d",
-					length, version->name, version->encoders->input_width),
-			 errdetail("Its features are, in this order: %s.", features.data)));
 }
 
 /* The same on an array. */
@@ -306,15 +228,17 @@ ForwardArray(FunctionCallInfo fcinfo, SiteModel *model)
 {
 	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(1);
 	CachedModel *cached = model->model;
-	const EncoderSet *encoders = cached->version->encoders;
-	int			length = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
 	Error		err;
 
-	if (length != encoders->input_width)
-		WrongArrayLength(cached->version, length);
-	if (ARR_HASNULL(array) && array_contains_nulls(array))
-		return NULL;
-	EncodeArray(encoders, (const float4 *) ARR_DATA_PTR(array), cached->input);
+	switch (FeatureArrayTryEncode(cached->version, array, cached->input))
+	{
+		case ROW_ENCODED:
+			break;
+		case ROW_HAS_NULL:
+			return NULL;
+		case ROW_INVALID:
+			FeatureArrayReport(cached->version, array);
+	}
 	if (model_forward(cached->model, 1, cached->input, cached->output, &err) != STATUS_OK)
 		ReportError(&err);
 	return cached->output;
@@ -322,76 +246,17 @@ ForwardArray(FunctionCallInfo fcinfo, SiteModel *model)
 
 typedef const float *(*ForwardFunction) (FunctionCallInfo fcinfo, SiteModel *model);
 
-static void
-NeedClasses(const CachedModel *model)
-{
-	if (model->nclasses == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("model \"%s\" is a regression and has no classes", model->version->name),
-				 errhint("Use predict.")));
-}
-
 static inline Datum
-Predict(FunctionCallInfo fcinfo, ForwardFunction forward)
+Predict(FunctionCallInfo fcinfo, PredictionKind kind, ForwardFunction forward)
 {
-	SiteModel  *site_model = GetSiteModel(fcinfo);
-	const CachedModel *model = site_model->model;
-	const float *output;
+	SiteModel  *model = GetSiteModel(fcinfo);
+	const float *outputs;
 
-	if (model->nclasses > 0 && model->class_values == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("classes of model \"%s\" are not numbers", model->version->name),
-				 errhint("Use predict_class for the label, or predict_proba for the probabilities.")));
-
-	output = forward(fcinfo, site_model);
-	if (output == NULL)
+	PredictionCheck(kind, model->model);
+	outputs = forward(fcinfo, model);
+	if (outputs == NULL)
 		PG_RETURN_NULL();
-	if (model->nclasses > 0)
-		PG_RETURN_FLOAT8(model->class_values[MostProbableClass(model->version, output)]);
-	PG_RETURN_FLOAT8(output[0] * model->version->target_stddev + model->version->target_mean);
-}
-
-static inline Datum
-PredictClass(FunctionCallInfo fcinfo, ForwardFunction forward)
-{
-	SiteModel  *site_model = GetSiteModel(fcinfo);
-	const CachedModel *model = site_model->model;
-	const float *output;
-
-	NeedClasses(model);
-	output = forward(fcinfo, site_model);
-	if (output == NULL)
-		PG_RETURN_NULL();
-	PG_RETURN_TEXT_P(cstring_to_text(model->version->classes[MostProbableClass(model->version, output)]));
-}
-
-static inline Datum
-PredictProba(FunctionCallInfo fcinfo, ForwardFunction forward)
-{
-	SiteModel  *site_model = GetSiteModel(fcinfo);
-	const CachedModel *model = site_model->model;
-	const float *output;
-	ArrayType  *result;
-	float4	   *p;
-	Size		bytes;
-
-	NeedClasses(model);
-	output = forward(fcinfo, site_model);
-	if (output == NULL)
-		PG_RETURN_NULL();
-
-	bytes = ARR_OVERHEAD_NONULLS(1) + sizeof(float4) * model->nclasses;
-	result = palloc0(bytes);
-	SET_VARSIZE(result, bytes);
-	result->ndim = 1;
-	result->elemtype = FLOAT4OID;
-	ARR_DIMS(result)[0] = model->nclasses;
-	ARR_LBOUND(result)[0] = 1;
-	p = (float4 *) ARR_DATA_PTR(result);
-	ClassProbabilities(model->version, output, p);
-	PG_RETURN_ARRAYTYPE_P(result);
+	return PredictionDatum(kind, model->model, outputs);
 }
 
 PG_FUNCTION_INFO_V1(pgt_predict_row);
@@ -404,35 +269,35 @@ PG_FUNCTION_INFO_V1(pgt_predict_proba_array);
 Datum
 pgt_predict_row(PG_FUNCTION_ARGS)
 {
-	return Predict(fcinfo, ForwardRow);
+	return Predict(fcinfo, PREDICT_VALUE, ForwardRow);
 }
 
 Datum
 pgt_predict_array(PG_FUNCTION_ARGS)
 {
-	return Predict(fcinfo, ForwardArray);
+	return Predict(fcinfo, PREDICT_VALUE, ForwardArray);
 }
 
 Datum
 pgt_predict_class_row(PG_FUNCTION_ARGS)
 {
-	return PredictClass(fcinfo, ForwardRow);
+	return Predict(fcinfo, PREDICT_CLASS, ForwardRow);
 }
 
 Datum
 pgt_predict_class_array(PG_FUNCTION_ARGS)
 {
-	return PredictClass(fcinfo, ForwardArray);
+	return Predict(fcinfo, PREDICT_CLASS, ForwardArray);
 }
 
 Datum
 pgt_predict_proba_row(PG_FUNCTION_ARGS)
 {
-	return PredictProba(fcinfo, ForwardRow);
+	return Predict(fcinfo, PREDICT_PROBABILITIES, ForwardRow);
 }
 
 Datum
 pgt_predict_proba_array(PG_FUNCTION_ARGS)
 {
-	return PredictProba(fcinfo, ForwardArray);
+	return Predict(fcinfo, PREDICT_PROBABILITIES, ForwardArray);
 }

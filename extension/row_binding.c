@@ -14,6 +14,7 @@
 #include "extension/compat.h"
 #include "extension/row_binding.h"
 #include "extension/suggest.h"
+#include "loader/number.h"
 
 int
 FindColumn(TupleDesc desc, const char *name)
@@ -102,6 +103,35 @@ AdaptEncoder(const ModelVersion *version, const ColumnEncoder *stored, Form_pg_a
 	return encoder;
 }
 
+/* Features that are worked on together, by vector instructions if the compiler is any good. */
+#define BLOCK 8
+
+static void
+PrepareNumbers(RowBinding *binding)
+{
+	int			n = binding->ncolumns;
+
+	for (int i = 0; i < n; i++)
+		if (binding->encoders[i].kind != ENCODER_NUMBER || binding->encoders[i].type == NUMERICOID)
+			return;
+	binding->npadded = TYPEALIGN(BLOCK, n);
+	binding->numbers = palloc0(sizeof(double) * binding->npadded);
+	binding->mean = palloc0(sizeof(double) * binding->npadded);
+	binding->stddev = palloc(sizeof(double) * binding->npadded);
+	binding->standardised = palloc(sizeof(float) * binding->npadded);
+	binding->stretch_end = palloc(sizeof(int) * n);
+	for (int i = 0; i < binding->npadded; i++)
+		binding->stddev[i] = 1;
+	for (int i = n - 1; i >= 0; i--)
+	{
+		binding->mean[i] = binding->encoders[i].mean[0];
+		binding->stddev[i] = binding->encoders[i].stddev[0];
+		binding->stretch_end[i] = i + 1;
+		if (i + 1 < n && binding->encoders[i].type == binding->encoders[i + 1].type)
+			binding->stretch_end[i] = binding->stretch_end[i + 1];
+	}
+}
+
 RowBinding *
 RowBindingCreate(const ModelVersion *version, TupleDesc desc)
 {
@@ -123,50 +153,212 @@ RowBindingCreate(const ModelVersion *version, TupleDesc desc)
 		binding->encoders[i] = AdaptEncoder(version, stored, TupleDescAttr(desc, attribute));
 		binding->nneeded = Max(binding->nneeded, attribute + 1);
 	}
+	PrepareNumbers(binding);
 	return binding;
+}
+
+/* The value of feature i as it is encoded; false: it is NULL, or an array with a NULL. */
+static inline bool
+FeatureValue(const RowBinding *binding, int i, const Datum *values, const bool *nulls, Datum *value)
+{
+	ArrayType  *array;
+
+	if (nulls[binding->attributes[i]])
+		return false;
+	*value = values[binding->attributes[i]];
+	if (binding->encoders[i].kind != ENCODER_ARRAY)
+		return true;
+	array = DatumGetArrayTypeP(*value);
+	*value = PointerGetDatum(array);
+	return !(ARR_HASNULL(array) && array_contains_nulls(array));
+}
+
+/* The features as numbers, a stretch of equal types at a time; false: one is NULL. */
+static bool
+GatherNumbers(const RowBinding *binding, const Datum *values, const bool *nulls)
+{
+	const int  *attributes = binding->attributes;
+	double	   *numbers = binding->numbers;
+	int			n = binding->ncolumns;
+	bool		isnull = false;
+
+	for (int i = 0; i < n; i++)
+		isnull |= nulls[attributes[i]];
+	if (isnull)
+		return false;
+	for (int i = 0; i < n;)
+	{
+		Oid			type = binding->encoders[i].type;
+		int			end = binding->stretch_end[i];
+
+		switch (type)
+		{
+			case FLOAT4OID:
+				for (; i < end; i++)
+					numbers[i] = DatumGetFloat4(values[attributes[i]]);
+				break;
+			case FLOAT8OID:
+				for (; i < end; i++)
+					numbers[i] = DatumGetFloat8(values[attributes[i]]);
+				break;
+			case INT4OID:
+				for (; i < end; i++)
+					numbers[i] = DatumGetInt32(values[attributes[i]]);
+				break;
+			default:
+				for (; i < end; i++)
+					numbers[i] = NumberToDouble(type, values[attributes[i]]);
+		}
+	}
+	return true;
+}
+
+/* The same as TryEncodeForScoring on each; false: perhaps one cannot be encoded. */
+static bool
+StandardiseNumbers(const RowBinding *binding, float *x)
+{
+	int			valid = 1;
+
+	for (int i = 0; i < binding->npadded; i += BLOCK)
+	{
+		const double *restrict numbers = binding->numbers + i;
+		const double *restrict mean = binding->mean + i;
+		const double *restrict stddev = binding->stddev + i;
+		float	   *restrict standardised = binding->standardised + i;
+
+		for (int j = 0; j < BLOCK; j++)
+			standardised[j] = (float) ((numbers[j] - mean[j]) / stddev[j]);
+		for (int j = 0; j < BLOCK; j++)
+			valid &= fabsf(standardised[j]) < FLT_MAX;
+	}
+	memcpy(x, binding->standardised, sizeof(float) * binding->ncolumns);
+	return valid;
+}
+
+EncodedRow
+RowBindingTryEncode(const RowBinding *binding, const Datum *values, const bool *nulls, float *x)
+{
+	if (binding->numbers != NULL && GatherNumbers(binding, values, nulls) && StandardiseNumbers(binding, x))
+		return ROW_ENCODED;
+
+	/* In order: which feature is the first to be NULL or invalid decides. */
+	for (int i = 0; i < binding->ncolumns; i++)
+	{
+		const ColumnEncoder *encoder = &binding->encoders[i];
+		Datum		value;
+
+		if (!FeatureValue(binding, i, values, nulls, &value))
+			return ROW_HAS_NULL;
+		if (!TryEncodeForScoring(encoder, value, x + encoder->input_offset))
+			return ROW_INVALID;
+	}
+	return ROW_ENCODED;
+}
+
+void
+RowBindingReport(const RowBinding *binding, const Datum *values, const bool *nulls)
+{
+	float	   *x = palloc_extended(sizeof(float) * binding->input_width, MCXT_ALLOC_HUGE);
+
+	for (int i = 0; i < binding->ncolumns; i++)
+	{
+		const ColumnEncoder *encoder = &binding->encoders[i];
+		Datum		value;
+
+		if (FeatureValue(binding, i, values, nulls, &value) && !TryEncodeForScoring(encoder, value, x))
+			ReportEncoding(encoder, value);
+	}
+	elog(ERROR, "row has no value that cannot be encoded");
 }
 
 bool
 RowBindingEncode(const RowBinding *binding, const Datum *values, const bool *nulls, float *x)
 {
-	for (int i = 0; i < binding->ncolumns; i++)
-	{
-		const ColumnEncoder *encoder = &binding->encoders[i];
-		Datum		value = values[binding->attributes[i]];
+	EncodedRow	result = RowBindingTryEncode(binding, values, nulls, x);
 
-		if (nulls[binding->attributes[i]])
-			return false;
-		if (encoder->kind == ENCODER_ARRAY)
-		{
-			ArrayType  *array = DatumGetArrayTypeP(value);
-
-			if (ARR_HASNULL(array) && array_contains_nulls(array))
-				return false;
-			value = PointerGetDatum(array);
-		}
-		EncodeForScoring(encoder, value, x + encoder->input_offset);
-	}
-	return true;
+	if (result == ROW_INVALID)
+		RowBindingReport(binding, values, nulls);
+	return result == ROW_ENCODED;
 }
 
-void
-EncodeArray(const EncoderSet *encoders, const float4 *features, float *x)
+static void pg_attribute_noreturn()
+WrongArrayLength(const ModelVersion *version, int length)
 {
+	StringInfoData features;
+
+	initStringInfo(&features);
+	for (int i = 0; i < version->encoders->ncolumns; i++)
+	{
+		const ColumnEncoder *column = &version->encoders->columns[i];
+
+		if (features.len > 1000)
+		{
+			appendStringInfoString(&features, ", ...");
+			break;
+		}
+		appendStringInfo(&features, "%s\"%s\"", i > 0 ? ", " : "", column->column);
+		if (column->kind != ENCODER_NUMBER)
+			appendStringInfo(&features, " (%d values)", column->width);
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+			 errmsg("array has %d elements, but model \"%s\" takes %d",
+					length, version->name, version->encoders->input_width),
+			 errdetail("Its features are, in this order: %s.", features.data)));
+}
+
+/* Encode the features of one column; false: one of them is not finite or too large. */
+static bool
+TryEncodeFeatures(const ColumnEncoder *encoder, const float4 *features, float *x)
+{
+	bool		finite = true;
+
+	for (int i = 0; i < encoder->width; i++)
+	{
+		x[i] = (float) ((features[i] - encoder->mean[i]) / encoder->stddev[i]);
+		finite &= fabsf(x[i]) <= FLT_MAX;
+	}
+	return finite;
+}
+
+EncodedRow
+FeatureArrayTryEncode(const ModelVersion *version, ArrayType *array, float *x)
+{
+	const EncoderSet *encoders = version->encoders;
+	const float4 *features = (const float4 *) ARR_DATA_PTR(array);
+
+	if (ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array)) != encoders->input_width)
+		return ROW_INVALID;
+	if (ARR_HASNULL(array) && array_contains_nulls(array))
+		return ROW_HAS_NULL;
 	for (int i = 0; i < encoders->ncolumns; i++)
 	{
 		const ColumnEncoder *encoder = &encoders->columns[i];
-		bool		finite = true;
 
-		for (int j = encoder->input_offset; j < encoder->input_offset + encoder->width; j++)
-		{
-			int			k = j - encoder->input_offset;
+		if (!TryEncodeFeatures(encoder, features + encoder->input_offset, x + encoder->input_offset))
+			return ROW_INVALID;
+	}
+	return ROW_ENCODED;
+}
 
-			x[j] = (float) ((features[j] - encoder->mean[k]) / encoder->stddev[k]);
-			finite &= fabsf(x[j]) <= FLT_MAX;
-		}
-		if (!finite)
+void
+FeatureArrayReport(const ModelVersion *version, ArrayType *array)
+{
+	const EncoderSet *encoders = version->encoders;
+	const float4 *features = (const float4 *) ARR_DATA_PTR(array);
+	int			length = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
+	float	   *x = palloc_extended(sizeof(float) * encoders->input_width, MCXT_ALLOC_HUGE);
+
+	if (length != encoders->input_width)
+		WrongArrayLength(version, length);
+	for (int i = 0; i < encoders->ncolumns; i++)
+	{
+		const ColumnEncoder *encoder = &encoders->columns[i];
+
+		if (!TryEncodeFeatures(encoder, features + encoder->input_offset, x))
 			ereport(ERROR,
 					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 					 errmsg("value of column \"%s\" is not finite or too large", encoder->column)));
 	}
+	elog(ERROR, "array has no feature that cannot be encoded");
 }

@@ -7,6 +7,7 @@
 #include "postgres.h"
 
 #include "access/tupdesc.h"
+#include "utils/array.h"
 
 #include "extension/catalog.h"
 
@@ -17,6 +18,14 @@ typedef struct RowBinding
 	ColumnEncoder *encoders;	/* [ncolumns] as stored, with the types that the row has */
 	int			nneeded;		/* leading attributes of the row that have to be read */
 	int			input_width;
+
+	/* Where all features are plain numbers, which are encoded together; else numbers is NULL. */
+	int			npadded;		/* ncolumns, rounded up for vector instructions */
+	double	   *numbers;		/* [npadded] scratch */
+	double	   *mean;			/* [npadded] */
+	double	   *stddev;			/* [npadded] */
+	float	   *standardised;	/* [npadded] scratch */
+	int		   *stretch_end;	/* [ncolumns] index after the features of the same type from here on */
 } RowBinding;
 
 /*
@@ -25,11 +34,23 @@ typedef struct RowBinding
  */
 extern RowBinding *RowBindingCreate(const ModelVersion *version, TupleDesc desc);
 
-/* Fill x[input_width].  False: a feature is NULL. */
+typedef enum EncodedRow
+{
+	ROW_ENCODED,
+	ROW_HAS_NULL,				/* a feature is NULL: no score */
+	ROW_INVALID					/* a feature cannot be encoded: the Report function says why */
+} EncodedRow;
+
+/* Fill x[input_width] from the columns of a row. */
+extern EncodedRow RowBindingTryEncode(const RowBinding *binding, const Datum *values, const bool *nulls, float *x);
+extern void RowBindingReport(const RowBinding *binding, const Datum *values, const bool *nulls) pg_attribute_noreturn();
+
+/* The same, but ERROR for an invalid row.  False: a feature is NULL. */
 extern bool RowBindingEncode(const RowBinding *binding, const Datum *values, const bool *nulls, float *x);
 
-/* Fill x from an array of all features in order; the caller has checked its length. */
-extern void EncodeArray(const EncoderSet *encoders, const float4 *features, float *x);
+/* Fill x from an array of all features of a version, in order. */
+extern EncodedRow FeatureArrayTryEncode(const ModelVersion *version, ArrayType *array, float *x);
+extern void FeatureArrayReport(const ModelVersion *version, ArrayType *array) pg_attribute_noreturn();
 
 /* Index of the column of that name, or -1; ERROR if there are several. */
 extern int	FindColumn(TupleDesc desc, const char *name);

@@ -20,9 +20,7 @@
 #include "loader/loader.h"
 #include "loader/number.h"
 
-/* Rows of a batch, where their activations fit MAX_BATCH_BYTES. */
 #define MAX_BATCH_ROWS 256
-#define MAX_BATCH_BYTES ((Size) 32 << 20)
 
 struct SourceScorer
 {
@@ -50,29 +48,6 @@ struct SourceScorer
 	int64		without_target;
 	int64		without_feature;
 };
-
-static int
-BatchRows(const ModelVersion *version)
-{
-	int32		nlayers;
-	LayerSpec  *layers = NetworkLayers(version, &nlayers);
-	LayerInfo  *info = palloc(sizeof(LayerInfo) * nlayers);
-	RowShape	outputs;
-	Size		row_bytes = sizeof(float) * version->encoders->input_width;
-	Error		err;
-
-	if (network_infer_shapes(layers, nlayers, version->input, info, &outputs, &err) != STATUS_OK)
-		ReportError(&err);
-	for (int i = 0; i < nlayers; i++)
-	{
-		RowShape	out = info[i].out;
-
-		row_bytes += sizeof(float) * out.channels * (out.height > 0 ? (Size) out.height * out.width : 1);
-	}
-	pfree(layers);
-	pfree(info);
-	return (int) Max(1, Min(MAX_BATCH_ROWS, MAX_BATCH_BYTES / row_bytes));
-}
 
 static void
 BindTarget(SourceScorer *scorer, TupleDesc desc)
@@ -119,7 +94,7 @@ SourceScorerCreate(const char *reference, const char *source)
 	BindTarget(scorer, desc);
 	scorer->nneeded = Max(scorer->binding->nneeded, scorer->target + 1);
 
-	scorer->max_rows = BatchRows(scorer->version);
+	scorer->max_rows = NetworkBatchRows(scorer->version, MAX_BATCH_ROWS);
 	scorer->model = NetworkLoad(&resolved, scorer->version, scorer->max_rows, CurrentMemoryContext);
 	scorer->input = palloc_extended(sizeof(float) * scorer->max_rows * scorer->binding->input_width,
 									MCXT_ALLOC_HUGE);

@@ -9,6 +9,8 @@
 #include "extension/stored_network.h"
 #include "extension/report.h"
 
+#define MAX_BATCH_BYTES ((Size) 32 << 20)
+
 /* Ties a Model, which malloc made, to a memory context. */
 typedef struct ModelOwner
 {
@@ -29,6 +31,33 @@ NetworkLayers(const ModelVersion *version, int32 *nlayers)
 
 	layers = ArchitectureParse(version->architecture, nlayers);
 	return layers;
+}
+
+int
+NetworkBatchRows(const ModelVersion *version, int rows)
+{
+	int32		nlayers;
+	LayerSpec  *layers;
+	LayerInfo  *info;
+	RowShape	outputs;
+	Size		row_bytes = sizeof(float) * version->encoders->input_width;
+	Error		err;
+
+	if (rows == 1)
+		return 1;
+	layers = NetworkLayers(version, &nlayers);
+	info = palloc(sizeof(LayerInfo) * nlayers);
+	if (network_infer_shapes(layers, nlayers, version->input, info, &outputs, &err) != STATUS_OK)
+		ReportError(&err);
+	for (int i = 0; i < nlayers; i++)
+	{
+		RowShape	out = info[i].out;
+
+		row_bytes += sizeof(float) * out.channels * (out.height > 0 ? (Size) out.height * out.width : 1);
+	}
+	pfree(layers);
+	pfree(info);
+	return (int) Max(1, Min(rows, MAX_BATCH_BYTES / row_bytes));
 }
 
 static void

@@ -72,30 +72,20 @@ EncoderForType(Oid type, EncoderKind *kind, Oid *element_type)
 	return true;
 }
 
-static void pg_attribute_noreturn()
-WrongLength(const ColumnEncoder *encoder, int elements)
+static inline bool
+TryStandardise(const ColumnEncoder *encoder, int i, double value, float *x)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("column \"%s\" has %d %s, but the model was trained on %d", encoder->column, elements,
-					encoder->kind == ENCODER_BYTES ? "bytes" : "elements", encoder->width)));
-}
-
-static inline float
-Standardise(const ColumnEncoder *encoder, int i, double value)
-{
-	double		x = (value - encoder->mean[i]) / encoder->stddev[i];
+	double		standardised = (value - encoder->mean[i]) / encoder->stddev[i];
 
 	/* Not by isfinite(x): a value may be beyond the range of float only after it is standardised. */
-	if (!(fabs(x) <= FLT_MAX))
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("value of column \"%s\" is not finite or too large", encoder->column)));
-	return (float) x;
+	if (!(fabs(standardised) <= FLT_MAX))
+		return false;
+	*x = (float) standardised;
+	return true;
 }
 
-static void
-EncodeArrayForScoring(const ColumnEncoder *encoder, ArrayType *array, float *x)
+static bool
+TryArray(const ColumnEncoder *encoder, ArrayType *array, float *x)
 {
 	int			n = ArrayGetNItems(ARR_NDIM(array), ARR_DIMS(array));
 	Oid			element = ARR_ELEMTYPE(array);
@@ -103,52 +93,75 @@ EncodeArrayForScoring(const ColumnEncoder *encoder, ArrayType *array, float *x)
 	NumberStorage storage = NumberStorageOf(type);
 	const char *data = ARR_DATA_PTR(array);
 
-	if (n != encoder->width)
-		WrongLength(encoder, n);
-	if (array_contains_nulls(array))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("array of column \"%s\" contains nulls", encoder->column)));
+	if (n != encoder->width || array_contains_nulls(array))
+		return false;
 	if (type == FLOAT4OID)
 	{
 		const float4 *values = (const float4 *) data;
 
 		for (int i = 0; i < n; i++)
-			x[i] = Standardise(encoder, i, values[i]);
-		return;
+			if (!TryStandardise(encoder, i, values[i], &x[i]))
+				return false;
+		return true;
 	}
 	for (int i = 0; i < n; i++)
 	{
-		x[i] = Standardise(encoder, i, NumberToDouble(type, fetch_att(data, storage.by_value, storage.length)));
+		if (!TryStandardise(encoder, i, NumberToDouble(type, fetch_att(data, storage.by_value, storage.length)), &x[i]))
+			return false;
 		data = att_addlength_pointer(data, storage.length, data);
 		data = (const char *) att_align_nominal(data, storage.alignment);
 	}
+	return true;
 }
 
-void
-EncodeForScoring(const ColumnEncoder *encoder, Datum value, float *x)
+static bool
+TryBytes(const ColumnEncoder *encoder, const bytea *bytes, float *x)
+{
+	const uint8 *data = (const uint8 *) VARDATA_ANY(bytes);
+
+	if (VARSIZE_ANY_EXHDR(bytes) != encoder->width)
+		return false;
+	for (int i = 0; i < encoder->width; i++)
+		x[i] = data[i] * (float) (1 / BYTE_SCALE);
+	return true;
+}
+
+bool
+TryEncodeForScoring(const ColumnEncoder *encoder, Datum value, float *x)
 {
 	switch (encoder->kind)
 	{
 		case ENCODER_NUMBER:
-			x[0] = Standardise(encoder, 0, NumberToDouble(encoder->type, value));
-			break;
+			return TryStandardise(encoder, 0, NumberToDouble(encoder->type, value), x);
 		case ENCODER_ARRAY:
-			EncodeArrayForScoring(encoder, DatumGetArrayTypeP(value), x);
-			break;
+			return TryArray(encoder, DatumGetArrayTypeP(value), x);
 		case ENCODER_BYTES:
-			{
-				bytea	   *bytes = DatumGetByteaPP(value);
-				const uint8 *data = (const uint8 *) VARDATA_ANY(bytes);
-				int			n = VARSIZE_ANY_EXHDR(bytes);
-
-				if (n != encoder->width)
-					WrongLength(encoder, n);
-				for (int i = 0; i < n; i++)
-					x[i] = data[i] * (float) (1 / BYTE_SCALE);
-				break;
-			}
+			return TryBytes(encoder, DatumGetByteaPP(value), x);
 	}
+	pg_unreachable();
+}
+
+void
+ReportEncoding(const ColumnEncoder *encoder, Datum value)
+{
+	int			elements = encoder->width;
+
+	if (encoder->kind == ENCODER_ARRAY)
+		elements = ArrayGetNItems(ARR_NDIM(DatumGetArrayTypeP(value)), ARR_DIMS(DatumGetArrayTypeP(value)));
+	else if (encoder->kind == ENCODER_BYTES)
+		elements = VARSIZE_ANY_EXHDR(DatumGetByteaPP(value));
+	if (elements != encoder->width)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("column \"%s\" has %d %s, but the model was trained on %d", encoder->column, elements,
+						encoder->kind == ENCODER_BYTES ? "bytes" : "elements", encoder->width)));
+	if (encoder->kind == ENCODER_ARRAY && array_contains_nulls(DatumGetArrayTypeP(value)))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("array of column \"%s\" contains nulls", encoder->column)));
+	ereport(ERROR,
+			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+			 errmsg("value of column \"%s\" is not finite or too large", encoder->column)));
 }
 
 static void

@@ -47,8 +47,12 @@ typedef struct EncoderSet
 /* Can a column of this type be a feature?  Sets kind and element_type; false: not supported. */
 extern bool EncoderForType(Oid type, EncoderKind *kind, Oid *element_type);
 
-/* Scoring: encode a value into x[width], standardised.  Errors name the column. */
-extern void EncodeForScoring(const ColumnEncoder *encoder, Datum value, float *x);
+/*
+ * Scoring: encode a value into x[width], standardised.  False: it cannot be, and ReportEncoding says why in an ERROR that
+ * names the column.
+ */
+extern bool TryEncodeForScoring(const ColumnEncoder *encoder, Datum value, float *x);
+extern void ReportEncoding(const ColumnEncoder *encoder, Datum value) pg_attribute_noreturn();
 
 /* How the stored version keeps its encoders: [{"column": "x", "type": "double precision", "width": 1, "mean": [..], "stddev": [..]}] */
 extern Jsonb *EncodersToJsonb(const EncoderSet *encoders);

@@ -9,7 +9,7 @@
 #   TAP                    regress/t/*.pl
 #
 # CHECK="regress tap" runs only the kinds named (includes, unit, sanitized, regress, isolation, tap); TESTS="cancel"
-# only those programs and files whose name contains one of the words.  Logs stay in build/check.  The last line counts
+# only those programs and files whose name contains one of the words.  BATCH_QUERIES=2000 tries more random queries.  Logs stay in build/check.  The last line counts
 # single tests over all kinds; it fails when one failed or none ran.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -193,6 +193,7 @@ tap_tests()
 		as_user mkdir -p "$PRIVATE/tap/$name"
 		program "tap/$name" as_user PG_REGRESS="$TEST_TOOLS/regress/pg_regress" TESTDIR="$PRIVATE/tap/$name" \
 			TESTDATADIR="$PRIVATE/tap/$name/tmp_check" TESTLOGDIR="$PRIVATE/tap/$name/tmp_check/log" PG_TEST_TIMEOUT_DEFAULT=120 \
+			BATCH_QUERIES="${BATCH_QUERIES:-300}" BATCH_SEED="${BATCH_SEED:-1}" \
 			timeout --foreground -k 20 "$TIME_LIMIT" perl -I "$TEST_TOOLS/perl" -I "$PRIVATE/regress/t" "$PRIVATE/$file"
 		[ ! -d "$PRIVATE/tap/$name/tmp_check/log" ] || cp -R "$PRIVATE/tap/$name/tmp_check/log" "$LOGS/$name"
 		rm -rf "$PRIVATE/tap/$name"

@@ -235,40 +235,46 @@ LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE COST 10000 ROWS 2;
 COMMENT ON FUNCTION train_devices IS 'the devices that can train here, or the reason why no GPU can';
 
 -- Scoring.  Never IMMUTABLE: a model may be trained or deployed anew.  The cost is what a small network takes, so
--- that large scans are planned in parallel.
+-- that large scans are planned in parallel; the support function tells the planner what it takes in a batch, and lets
+-- plans score in batches.
+
+CREATE FUNCTION pgtrain.predict_support(internal) RETURNS internal
+AS 'MODULE_PATHNAME', 'pgt_predict_support'
+LANGUAGE C STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION pgtrain.predict_support(internal) IS 'planner support of the functions that score';
 
 CREATE FUNCTION predict(model text, input record) RETURNS float8
 AS 'MODULE_PATHNAME', 'pgt_predict_row'
-LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000;
+LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000 SUPPORT pgtrain.predict_support;
 COMMENT ON FUNCTION predict(text, record) IS
 	'score a row, columns by name: the value of a regression, or the class where classes are numbers';
 
 CREATE FUNCTION predict(model text, features real[]) RETURNS float8
 AS 'MODULE_PATHNAME', 'pgt_predict_array'
-LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000;
+LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000 SUPPORT pgtrain.predict_support;
 COMMENT ON FUNCTION predict(text, real[]) IS
 	'score an array of features in the order of training: the value of a regression, or the class where classes are numbers';
 
 CREATE FUNCTION predict_class(model text, input record) RETURNS text
 AS 'MODULE_PATHNAME', 'pgt_predict_class_row'
-LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000;
+LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000 SUPPORT pgtrain.predict_support;
 COMMENT ON FUNCTION predict_class(text, record) IS 'score a row, columns by name: the most probable class';
 
 CREATE FUNCTION predict_class(model text, features real[]) RETURNS text
 AS 'MODULE_PATHNAME', 'pgt_predict_class_array'
-LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000;
+LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000 SUPPORT pgtrain.predict_support;
 COMMENT ON FUNCTION predict_class(text, real[]) IS
 	'score an array of features in the order of training: the most probable class';
 
 CREATE FUNCTION predict_proba(model text, input record) RETURNS real[]
 AS 'MODULE_PATHNAME', 'pgt_predict_proba_row'
-LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000;
+LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000 SUPPORT pgtrain.predict_support;
 COMMENT ON FUNCTION predict_proba(text, record) IS
 	'score a row, columns by name: the probability of each class, in the order of pgtrain.versions.classes';
 
 CREATE FUNCTION predict_proba(model text, features real[]) RETURNS real[]
 AS 'MODULE_PATHNAME', 'pgt_predict_proba_array'
-LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000;
+LANGUAGE C STABLE STRICT PARALLEL SAFE COST 1000 SUPPORT pgtrain.predict_support;
 COMMENT ON FUNCTION predict_proba(text, real[]) IS
 	'score an array of features in the order of training: the probability of each class, in the order of pgtrain.versions.classes';
 
