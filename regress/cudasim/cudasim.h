@@ -49,7 +49,7 @@ typedef enum CudasimKind
 /*
  * Forget everything: memory, streams, errors, faults and counters.  Settings go back to the environment's:
  * CUDASIM_DEVICES (1), CUDASIM_ORDER (forward, reverse, random), CUDASIM_SEED (1), CUDASIM_MEMORY (bytes a device,
- * 4 GiB), CUDASIM_PROTECT (1), CUDASIM_QUIET (0: what is found is also printed on stderr).
+ * 16 GiB), CUDASIM_PROTECT (1), CUDASIM_QUIET (0: what is found is also printed on stderr).
  */
 extern void cudasim_reset(void);
 

@@ -63,6 +63,15 @@ $(BUILD)/ops-cuda-test/%.o: regress/unit/ops/%.c
 $(BUILD)/test_ops_cuda: $(OPS_CUDA_TEST_OBJECTS) $(CUDASIM_BACKEND_OBJECTS) $(CUDASIM_LIB)
 	$(CC) -o $@ $^ $(CUDASIM_LIBS)
 
+# The engine's own tests once more, over that backend: whole trainings against PyTorch's figures among them.
+ENGINE_CUDA_TEST_OBJECTS = $(filter-out %/test_session.o %/client.o,$(ENGINE_TEST_OBJECTS))
+
+UNIT_TESTS += $(BUILD)/test_engine_cuda
+
+$(BUILD)/test_engine_cuda: $(ENGINE_CUDA_TEST_OBJECTS) $(ENGINE_OBJECTS) $(PGT_CPU_ENGINE_LIB) \
+		$(filter-out %/error.c.o,$(CUDASIM_BACKEND_OBJECTS)) $(CUDASIM_LIB)
+	$(CC) -o $@ $^ $(PGT_CPU_ENGINE_LIBS) $(CUDASIM_LIBS)
+
 .PHONY: check-cudasim
 check-cudasim: $(BUILD)/test_cudasim
 	$(BUILD)/test_cudasim

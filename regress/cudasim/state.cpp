@@ -32,7 +32,7 @@ read_settings(State *s)
 	s->order = order == nullptr || *order == 'f' ? CUDASIM_FORWARD
 		: *order == 'r' && order[1] == 'e' ? CUDASIM_REVERSE : CUDASIM_RANDOM;
 	s->random.seed((uint64_t) environment("CUDASIM_SEED", 1));
-	s->memory = (size_t) environment("CUDASIM_MEMORY", 4ll << 30);
+	s->memory = (size_t) environment("CUDASIM_MEMORY", 16ll << 30);
 	s->protect = environment("CUDASIM_PROTECT", 1) != 0;
 	s->quiet = environment("CUDASIM_QUIET", 0) != 0;
 	s->hang_ms = (int) environment("CUDASIM_HANG_MS", 20000);
