@@ -2,7 +2,7 @@
 # check.sh - every test there is: "make check".
 #
 #   include rules          scripts/check_includes.sh
-#   unit tests             programs named by UNIT_TESTS in the makefiles
+#   unit tests             programs named by UNIT_TESTS in the makefiles, those on simulated CUDA where its headers are
 #   the same, sanitized    programs named by SANITIZED_UNIT_TESTS, built with ASan and UBSan
 #   pg_regress             regress/sql against regress/expected
 #   isolation              regress/specs, where the installation has pg_isolation_regress
