@@ -34,6 +34,9 @@ include kernels/cuda/cuda.mk
 CUDA_LIBRARY = $(BUILD)/pg_train_cuda.so
 endif
 
+# CUDA on the CPU, for tests; it needs NVIDIA's headers only.
+include regress/cudasim/cudasim.mk
+
 MODULE_MAKE = $(MAKE) --no-print-directory -f extension/module.mk EXTVERSION=$(EXTVERSION) \
 	SCORING_ARCHIVES="$(SCORING_ARCHIVES)"
 

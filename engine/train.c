@@ -139,7 +139,9 @@ trainer_build(Trainer *t, const TrainSpec *spec, Error *err)
 	if (data->validation_rows > 0)
 		TRY(device_alloc(t, data->validation_rows * sizeof(uint32_t), data->validation, &t->validation_index, err));
 	TRY(device_alloc(t, t->max_rows * 4, NULL, &t->targets, err));
-	t->record = t->ops->graph_begin != NULL && !spec->eager;
+	/* where there is a whole group to record */
+	t->record = t->ops->graph_begin != NULL && !spec->eager
+		&& t->accumulation_steps * t->batch_size <= data->train_rows;
 	if (t->record)
 		TRY(device_alloc(t, t->accumulation_steps * t->batch_size * sizeof(uint32_t), NULL, &t->group_index, err));
 	TRY(device_alloc(t, sizeof(LossSums), NULL, &t->sums, err));

@@ -2,7 +2,7 @@
 # check.sh - every test there is: "make check".
 #
 #   include rules          scripts/check_includes.sh
-#   unit tests             programs named by UNIT_TESTS in the makefiles
+#   unit tests             programs named by UNIT_TESTS in the makefiles, those on simulated CUDA where its headers are
 #   the same, sanitized    programs named by SANITIZED_UNIT_TESTS, built with ASan and UBSan
 #   pg_regress             regress/sql against regress/expected
 #   isolation              regress/specs, where the installation has pg_isolation_regress
@@ -103,6 +103,13 @@ wanted()
 programs_of()
 {
 	make -s --no-print-directory print-"$1"
+}
+
+# What cannot be tested on this machine, and why.
+skip_whole()
+{
+	printf '%-44s skipped: %s\n' "$1" "$2"
+	skipped=$((skipped + 1))
 }
 
 unit_tests()
@@ -213,7 +220,11 @@ for kind in $CHECK
 do
 	case $kind in
 		includes) wanted includes && program includes scripts/check_includes.sh ;;
-		unit) unit_tests unit UNIT_TESTS ;;
+		unit)
+			unit_tests unit UNIT_TESTS
+			reason=$(programs_of CUDASIM_SKIPPED)
+			[ -z "$reason" ] || skip_whole "unit/test_cudasim, unit/test_ops_cuda" "$reason"
+			;;
 		sanitized) unit_tests sanitized SANITIZED_UNIT_TESTS ;;
 		regress) regress regress "$TEST_TOOLS/regress/pg_regress" sql .sql ;;
 		isolation)

@@ -108,7 +108,7 @@ part "kernels in plain C" "ours kernels/[a-z0-9_]+\.h|ours kernels/cpu/.*|foreig
 part "kernels/cpu on oneDNN" "ours kernels/[a-z0-9_]+\.h|ours kernels/cpu/.*|foreign $libc|foreign omp\.h|foreign (oneapi/)?dnnl.*" \
 	"${onednn[@]}"
 FORBIDDEN='.*(dnnl|postgres|libpq).*|fmgr\.h'
-part kernels/cuda 'ours kernels/[a-z0-9_]+\.h|ours kernels/cuda/.*|foreign .*' "${cuda[@]}"
+part kernels/cuda 'ours kernels/[a-z0-9_]+\.h|ours kernels/cuda/.*|ours regress/cudasim/device\.h|foreign .*' "${cuda[@]}"
 FORBIDDEN=
 
 mapfile -t module_headers < <(sources extension loader | grep '\.h$')

@@ -3,6 +3,7 @@
  */
 #include "regress/unit/engine/common.h"
 
+#include "engine/device_data.h"
 #include "engine/shuffle.h"
 
 static DatasetSpec
@@ -278,10 +279,27 @@ layout_of(int32_t record_bytes, int32_t target_offset, int32_t width, int32_t ns
 static void
 gather_row(const DatasetView *v, uint32_t row, float *x)
 {
+	const BackendOps *ops = test_ops();
+	Backend    *be = test_backend();
+	size_t		bytes = (size_t) v->input_width * sizeof(float);
+	DeviceData	data;
+	void	   *index,
+			   *input,
+			   *target;
 	Error		err;
 
-	CHECK(test_ops()->gather(test_backend(), v->records, v->record_bytes, &row, 1, v->segments, v->nsegments, v->scale, v->offset,
-							 v->input_width, x, DTYPE_F32, &err) == STATUS_OK, "%s", err.message);
+	REQUIRE(device_data_create(ops, be, v, &data, &err) == STATUS_OK);
+	REQUIRE(ops->alloc(be, sizeof(row), &index, &err) == STATUS_OK);
+	REQUIRE(ops->alloc(be, bytes, &input, &err) == STATUS_OK);
+	REQUIRE(ops->alloc(be, 4, &target, &err) == STATUS_OK);
+	CHECK(ops->copy_in(be, index, &row, sizeof(row), &err) == STATUS_OK, "%s", err.message);
+	CHECK(device_data_gather(&data, index, 1, input, DTYPE_F32, target, &err) == STATUS_OK, "%s", err.message);
+	CHECK(ops->copy_out(be, x, input, bytes, &err) == STATUS_OK, "%s", err.message);
+	CHECK(ops->sync(be, &err) == STATUS_OK, "%s", err.message);
+	ops->free(be, index, sizeof(row));
+	ops->free(be, input, bytes);
+	ops->free(be, target, 4);
+	device_data_free(&data);
 }
 
 /* Bytes and floats in one record, target in the middle, segments out of order. */

@@ -34,7 +34,7 @@ test_dtype_name(DType dtype)
 void
 for_each_device(void (*test) (const Device *d))
 {
-	Device		device;
+	Device		device = {0};
 	int			i;
 
 	for (i = 0; device_open(i, &device); i++)

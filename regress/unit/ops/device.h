@@ -17,6 +17,7 @@ typedef struct Device
 	Backend    *be;
 	DType		dtype;			/* under test */
 	char		label[96];		/* "avx2, 2 threads, bf16" */
+	int			low_parameters; /* its library takes biases, and gives gradients of weights, in dtype */
 } Device;
 
 /* Open configuration i; 0 when there are no more.  A failure is reported and ends the list. */
