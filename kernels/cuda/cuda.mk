@@ -33,5 +33,3 @@ $(BUILD)/kernels/shared/%.cu.o: kernels/%.cu $(CUDA_HEADERS) kernels/cuda/cuda.m
 $(CUDA_LIBRARY): $(CUDA_OBJECTS) kernels/cuda/exports.map
 	$(CXX) -shared -o $@ $(CUDA_OBJECTS) -Wl,--exclude-libs,ALL -Wl,--version-script=kernels/cuda/exports.map \
 		-Wl,-z,defs -static-libstdc++ -static-libgcc $(CUDA_LIBS)
-
-include regress/unit/cuda/cuda_test.mk
