@@ -9,8 +9,8 @@
 #   TAP                    regress/t/*.pl
 #
 # CHECK="regress tap" runs only the kinds named (includes, unit, sanitized, regress, isolation, tap); TESTS="cancel"
-# only those programs and files whose name contains one of the words.  BATCH_QUERIES=2000 tries more random queries.  Logs stay in build/check.  The last line counts
-# single tests over all kinds; it fails when one failed or none ran.
+# only those programs and files whose name contains one of the words.  BATCH_QUERIES=2000 tries more random queries.
+# Logs stay in build/check.  The last line counts single tests over all kinds; it fails when one failed or none ran.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . scripts/private.sh
@@ -115,8 +115,11 @@ skip_whole()
 unit_tests()
 {
 	local kind=$1 variable=$2 file
-	local -a files=()
+	local -a files=() environment=()
 
+	# On processors with AMX, oneDNN 2.6 reads past its own heap blocks while it makes a convolution: harmless without a
+	# sanitizer, the end of the program with one.  What is watched here is our code, which is the same either way.
+	[ "$kind" != sanitized ] || environment=(env ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16)
 	for file in $(programs_of "$variable")
 	do
 		wanted "$file" && files+=("$file")
@@ -132,7 +135,7 @@ unit_tests()
 	fi
 	for file in "${files[@]}"
 	do
-		program "$kind/$(basename "$file")" timeout --foreground -k 10 "$TIME_LIMIT" "$file"
+		program "$kind/$(basename "$file")" "${environment[@]}" timeout --foreground -k 10 "$TIME_LIMIT" "$file"
 	done
 }
 
